@@ -84,7 +84,7 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--teacher",
         metavar="NAME",
-        help="scheduler that the policy copies first (default: drf; greedy-learnt for set)",
+        help="scheduler that the policy copies first (default: drf; greedy-rule for set-rounds)",
     )
     group.add_argument(
         "--set",
@@ -92,6 +92,18 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAME=VALUE",
         help="option of the training, as in recipe.toml; may be given several times",
+    )
+    group.add_argument(
+        "--clusters",
+        type=positive,
+        default=0,
+        metavar="N",
+        help="number of clusters of a federated training (default: not federated)",
+    )
+    group.add_argument(
+        "--ray",
+        metavar="ADDRESS",
+        help="Ray cluster for --clusters, or local (default: all in this process)",
     )
     out = parser.add_argument_group("output")
     out.add_argument("--out", required=True, type=Path, metavar="DIR", help="model folder")
@@ -119,8 +131,10 @@ def _train(args: argparse.Namespace) -> int:
         teacher=args.teacher or default_teacher(method),
         seed=args.seed,
         options=with_settings(default_options(method), args.set),
+        clusters=args.clusters,
+        ray=args.ray,
     )
-    result = train(plan, _show_progress if errors.is_terminal else None)
+    result = train(plan, _show_progress)
     save_result(args.out, result)
     scores = ", ".join(f"{name} {value:.2f}" for name, value in result.scores.items())
     errors.print(escape(f"{args.out}: completion time in slots: {scores} ({result.wall_s:.0f} s)"))
@@ -175,6 +189,11 @@ def _add_evaluate(parser: argparse.ArgumentParser) -> None:
         help="folder of results.json and report.html",
     )
     out.add_argument("--json", action="store_true", help="print results.json")
+    out.add_argument(
+        "--no-figures",
+        action="store_true",
+        help="only the comparison, without figures 13 and 14, which take seven further ones",
+    )
 
 
 def _evaluate(args: argparse.Namespace) -> int:
@@ -183,6 +202,7 @@ def _evaluate(args: argparse.Namespace) -> int:
     from mirage.elastic.model import ElasticModel, load_model
     from mirage.elastic.report import headline, write_report
     from mirage.elastic.settings import read_setting
+    from mirage.elastic.sweeps import figures_section, sweeps, sweeps_record
 
     models: dict[str, tuple[Path, ElasticModel]] = {}
     for word in args.model:
@@ -198,7 +218,10 @@ def _evaluate(args: argparse.Namespace) -> int:
         seed=args.seed,
     )
     result = evaluate(plan, _announce if errors.is_terminal else lambda _: None)
-    write_report(args.out, result)
+    found = [] if args.no_figures else sweeps(plan)
+    if found:
+        result.record["figures"] = sweeps_record(found)
+    write_report(args.out, result, [figures_section(plan, found)])
     if args.json:
         print(json.dumps(result.record, indent=1))
     else:

@@ -1,7 +1,7 @@
 """Speeds as a scheduler may know them: Optimus's model, fitted to what was measured.
 
-Source: Peng et al., "Optimus", EuroSys 2018, section 3.2: a few short runs at equal numbers of
-workers and PSs, then all that is seen in service; non-negative least squares.
+Source: Peng et al., "Optimus", EuroSys 2018, section 3.2: a few short runs at random numbers
+of workers and PSs, then all that is seen in service; non-negative least squares.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class SpeedEstimates:
     )
 
     def reset(self, world: ElasticWorld) -> None:
-        """Measures each type at `SAMPLES` random shapes of equal numbers, with the world's noise."""
+        """Measures each type at `SAMPLES` random shapes, with the world's noise."""
         rng = np.random.default_rng(self.seed)
         self._seen = {}
         self._types = world.type_index
@@ -47,9 +47,7 @@ class SpeedEstimates:
         self, world: ElasticWorld, kind: int, rng: np.random.Generator
     ) -> list[tuple[int, int, float]]:
         table = world.speed_table[kind]
-        rows, columns = np.nonzero(table)
-        equal = [number for number in range(1, min(table.shape)) if table[number, number] > 0]
-        pool = [(number, number) for number in equal] or list(zip(rows, columns, strict=True))
+        pool = np.argwhere(table)
         chosen = rng.integers(len(pool), size=SAMPLES)
         noise = 1 + world.config.variation * rng.uniform(-1, 1, SAMPLES)
         shapes = [pool[nth] for nth in chosen]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -25,8 +26,10 @@ from mirage.libraries import library_versions
 from mirage.models.card import card_text
 from mirage.models.folder import check_folder, write_folder
 from mirage.models.recipe import REMEDY, About, Recipe
+from slurm_sim.files import read_text
+from slurm_sim.formats import parse_json
 
-WEIGHTS = "networks.safetensors"
+WEIGHTS, CURVE = "networks.safetensors", "curve.json"
 LIBRARIES = ("numpy", "torch")
 METHODS = ("dl2", "set", "set-rounds")
 """The paper's policy, the one that attends over jobs, and the same for rounds (`rounds.py`)."""
@@ -34,6 +37,15 @@ LIMITS = (
     "It knows what its setting shows: other loads, clusters and speeds need an evaluation of their"
     " own (docs/elastic.md)."
 )
+
+
+class CurvePoint(NamedTuple):
+    """A validation during a training."""
+
+    stage: str
+    round: int
+    slots: float
+    """Mean completion time of the validation sequences."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +80,10 @@ class ElasticModel:
     networks: Networks
     seed: int
     options: Mapping[str, Any] = field(default_factory=dict)
+    curve: Sequence[CurvePoint] = ()
+    """How its training went (Figure 10)."""
+    references: Mapping[str, float] = field(default_factory=dict)
+    """Mean completion time in slots on the same sequences, by scheduler or phase."""
 
     @property
     def name(self) -> str:
@@ -75,8 +91,10 @@ class ElasticModel:
         return self.method
 
     def write(self, folder: Path) -> None:
-        """The weights."""
+        """The weights, and the learning curve."""
         save_file(self.networks.state_dict(), folder / WEIGHTS)
+        record = {"references": dict(self.references), "curve": [list(each) for each in self.curve]}
+        (folder / CURVE).write_text(json.dumps(record) + "\n", encoding="utf-8")
 
     def encoder(self) -> Encoder:
         """A new one, for one world at a time."""
@@ -166,13 +184,26 @@ def load_model(folder: Path) -> ElasticModel:
         raise InputError(
             f"{folder / WEIGHTS}: not of these networks ({error}). {REMEDY}."
         ) from error
+    references, curve = _read_curve(folder / CURVE)
     return ElasticModel(
         method=recipe.method,
         about=about,
         networks=networks.eval(),
         seed=recipe.seed,
         options=recipe.options,
+        curve=curve,
+        references=references,
     )
+
+
+def _read_curve(path: Path) -> tuple[dict[str, float], list[CurvePoint]]:
+    """Raises InputError."""
+    try:
+        record = parse_json(read_text(path))
+        points = [CurvePoint(str(row[0]), int(row[1]), float(row[2])) for row in record["curve"]]
+        return {str(name): float(at) for name, at in record["references"].items()}, points
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        raise InputError(f"{path}: no learning curve ({error}). {REMEDY}.") from error
 
 
 def options_table(options: Any) -> dict[str, Any]:

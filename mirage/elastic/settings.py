@@ -113,6 +113,8 @@ UNCERTAIN: Mapping[str, float] = {"variation": 0.3, "interference": 0.1}
 speed is lost for each neighbour.
 """
 EPOCH_ERROR = 0.2
+MOST_SLOTS = 1000
+"""Of an episode: a policy that has not learnt yet may never end a job."""
 
 
 def _small() -> ElasticSetting:
@@ -120,7 +122,7 @@ def _small() -> ElasticSetting:
         "small",
         "13 servers of 2 GPUs, 30 jobs, 2 a slot; speeds vary by 30 %, neighbours cost 10 % each,"
         " owners' epochs are off by up to 20 %",
-        ElasticConfig(types=dl2_types(), **UNCERTAIN),  # type: ignore[arg-type]
+        ElasticConfig(types=dl2_types(), most_slots=MOST_SLOTS, **UNCERTAIN),  # type: ignore[arg-type]
         ElasticWorkload(types=dl2_types(), jobs_per_slot=2.0, epoch_error=EPOCH_ERROR),
     )
 
@@ -129,7 +131,7 @@ def _small_known() -> ElasticSetting:
     return _setting(
         "small-known",
         "13 servers of 2 GPUs, 30 jobs, 2 a slot; speeds and epochs are known and exact",
-        ElasticConfig(types=dl2_types()),
+        ElasticConfig(types=dl2_types(), most_slots=MOST_SLOTS),
         ElasticWorkload(types=dl2_types(), jobs_per_slot=2.0),
         knows_speeds=True,
     )
@@ -140,7 +142,7 @@ def _large() -> ElasticSetting:
         "large",
         "500 servers of 2 GPUs, 200 jobs, 25 a slot; speeds vary by 30 %, neighbours cost 10 %"
         " each, owners' epochs are off by up to 20 %",
-        ElasticConfig(types=dl2_types(), servers=500, **UNCERTAIN),  # type: ignore[arg-type]
+        ElasticConfig(types=dl2_types(), servers=500, most_slots=MOST_SLOTS, **UNCERTAIN),  # type: ignore[arg-type]
         ElasticWorkload(types=dl2_types(), jobs=200, jobs_per_slot=25.0, epoch_error=EPOCH_ERROR),
         places=40,
     )
@@ -150,7 +152,7 @@ def _large_known() -> ElasticSetting:
     return _setting(
         "large-known",
         "500 servers of 2 GPUs, 200 jobs, 25 a slot; speeds and epochs are known and exact",
-        ElasticConfig(types=dl2_types(), servers=500),
+        ElasticConfig(types=dl2_types(), servers=500, most_slots=MOST_SLOTS),
         ElasticWorkload(types=dl2_types(), jobs=200, jobs_per_slot=25.0),
         places=40,
         knows_speeds=True,

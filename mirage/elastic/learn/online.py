@@ -29,7 +29,7 @@ from mirage.elastic.policy import BatchAllocator, as_tensors, log_probs_of
 from mirage.elastic.workload import ElasticJobs
 from mirage.elastic.world import Bools, ElasticConfig, ElasticWorld, Floats, Ints, TaskKind
 from mirage.rl.actor_critic import td_errors
-from mirage.rl.fit import FitResult, Report, Stop, descend, fit, linear
+from mirage.rl.fit import FitResult, Report, Stop, apply_gradients, fit, linear, set_rate
 from mirage.rl.options import Count, Fraction, MethodOptions, Rate, Weight
 from mirage.rl.policy import entropy, log_policy, log_prob_of
 from mirage.rl.ppo import normalised, ppo_loss
@@ -165,8 +165,7 @@ class OnlineLearner:
         )
         features = encoder.size(len(config.types))
         self._memory = ReplayMemory(options.replay, _columns(places, features))
-        self._policy_steps = torch.optim.Adam(networks.policy.parameters(), lr=options.rate)
-        self._value_steps = torch.optim.Adam(networks.value.parameters(), lr=options.value_rate)
+        self._steps = NetworkSteps(networks, options)
         self._mean = MovingMean()
         self._episodes = 0
         self._done = 0
@@ -185,6 +184,11 @@ class OnlineLearner:
         self._done += 1
         losses = [self.improve() for _ in range(self._options.updates)]
         return float(np.mean(losses))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to learn from yet."""
+        return len(self._memory) == 0
 
     def run_slot(self) -> None:
         """One slot of experience in each cluster."""
@@ -225,34 +229,59 @@ class OnlineLearner:
 
     def improve(self) -> float:
         """One gradient step on a batch of the memory; returns the policy's loss."""
-        options = self._options
         if not len(self._memory):
             return 0.0
-        columns = self._memory.tensors(self._memory.sample(options.batch, self._rng))
-        delta = self._advantage(columns)
-        if self._done <= options.warm_up:
-            return 0.0
-        part = min(self._done / options.slots, 1.0)
-        for group in self._policy_steps.param_groups:
-            group["lr"] = linear(options.rate, options.rate / 10, part)
-        logits = self._networks.logits(columns["state"], columns["there"])
-        log_probs = log_policy(logits, columns["possible"])
-        taken = log_prob_of(log_probs, columns["action"])
-        loss = ppo_loss(taken, columns["log_prob"], normalised(delta))
-        loss = loss - linear(options.entropy, 0, part) * entropy(log_probs).mean()
-        descend(self._policy_steps, loss, most_norm=1.0)
-        return float(loss.detach())
+        loss, gradients = self.gradients()
+        self._steps.apply(gradients, self._done)
+        return loss
 
-    def _advantage(self, columns: dict[str, Tensor]) -> Tensor:
+    def gradients(self) -> tuple[float, list[Tensor]]:
+        """The policy's loss on a batch of the memory, and the gradients of all weights."""
+        options = self._options
+        columns = self._memory.tensors(self._memory.sample(options.batch, self._rng))
+        delta, value_loss = self._advantage(columns)
+        log_probs = log_policy(
+            self._networks.logits(columns["state"], columns["there"]), columns["possible"]
+        )
+        taken = log_prob_of(log_probs, columns["action"])
+        weight = linear(options.entropy, 0, min(self._done / options.slots, 1.0))
+        policy_loss = ppo_loss(taken, columns["log_prob"], normalised(delta))
+        policy_loss = policy_loss - weight * entropy(log_probs).mean()
+        found = torch.autograd.grad(
+            policy_loss + value_loss, list(self._networks.parameters()), materialize_grads=True
+        )
+        return float(policy_loss.detach()), list(found)
+
+    def _advantage(self, columns: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Of the samples, and the loss of the value network (0 without one)."""
         if self._options.critic == "mean":
             reward = columns["reward"]
-            return reward - self._mean.add(float(reward.mean()))
+            return reward - self._mean.add(float(reward.mean())), torch.zeros(())
         values = self._networks.values(columns["state"], columns["there"])
         with torch.no_grad():
             later = self._networks.values(columns["next_state"], columns["next_there"])
         delta = td_errors(columns["reward"], values, later, columns["over"], self._options.discount)
-        descend(self._value_steps, delta.square().mean(), most_norm=1.0)
-        return delta.detach()
+        return delta.detach(), delta.square().mean()
+
+
+class NetworkSteps:
+    """Adam on both networks; in the first slots of a training on the value network alone."""
+
+    def __init__(self, networks: Networks, options: OnlineOptions) -> None:
+        self._networks, self._options = networks, options
+        self._policy = torch.optim.Adam(networks.policy.parameters(), lr=options.rate)
+        self._value = torch.optim.Adam(networks.value.parameters(), lr=options.value_rate)
+
+    def apply(self, gradients: Sequence[Tensor], done: int) -> None:
+        """A step along the gradients of all weights, after ``done`` slots of training."""
+        for weight, gradient in zip(self._networks.parameters(), gradients, strict=True):
+            weight.grad = gradient
+        options = self._options
+        apply_gradients(self._value, most_norm=1.0)
+        if done > options.warm_up:
+            part = min(done / options.slots, 1.0)
+            set_rate(self._policy, linear(options.rate, options.rate / 10, part))
+            apply_gradients(self._policy, most_norm=1.0)
 
 
 def _columns(places: int, features: int) -> dict[str, Column]:

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,10 +14,12 @@ import numpy as np
 from torch import nn
 
 from mirage.elastic.baselines import BASELINES, baseline
+from mirage.elastic.learn.federated import LocalPool, Member, Pool, RayPool, learn_federated
 from mirage.elastic.learn.online import OnlineLearner, OnlineOptions, learn_online
+from mirage.elastic.learn.proximal import ProximalLearner, ProximalOptions, learn_proximal
 from mirage.elastic.learn.rounds import RoundsLearner, RoundsOptions, train_rounds
 from mirage.elastic.learn.supervised import Examples, Loss, Recorder, agreement, imitate
-from mirage.elastic.model import ElasticModel, new_model, options_table, save_model
+from mirage.elastic.model import CurvePoint, ElasticModel, new_model, options_table, save_model
 from mirage.elastic.network import Networks
 from mirage.elastic.policy import NetworkAct
 from mirage.elastic.pollux_world import PolluxConfig
@@ -54,25 +57,31 @@ class TrainingOptions(MethodOptions):
     validation: Count = 12
     """Sequences that choose the weights that are kept."""
     score_every: Count = 50
-    """Slots between two validations."""
+    """Rounds between two validations: slots of `online`, episodes of `proximal`."""
+    algorithm: Literal["online", "proximal"] = "online"
+    """The paper's actor-critic with a replay, or PPO."""
     supervised: SupervisedOptions = field(default_factory=SupervisedOptions)
     online: OnlineOptions = field(default_factory=OnlineOptions)
+    proximal: ProximalOptions = field(default_factory=ProximalOptions)
 
 
 def default_options(method: str) -> TrainingOptions | RoundsOptions:
     """The options of a policy: `RoundsOptions` for `set-rounds`."""
     if method == "set-rounds":
         return RoundsOptions()
-    return TrainingOptions(hidden=(256, 128) if method == "dl2" else (48, 2, 4))
+    if method == "dl2":
+        return TrainingOptions()
+    return TrainingOptions(
+        hidden=(32, 1, 4),
+        algorithm="proximal",
+        score_every=5,
+        supervised=SupervisedOptions(rounds=2, steps=400, sequences=6),
+    )
 
 
 def default_teacher(method: str) -> str:
-    """Whom a policy copies first: the paper's DRF, or the best that learns speeds itself. A policy
-    for rounds is its rule when untrained.
-    """
-    if method == "set-rounds":
-        return "greedy-rule"
-    return "drf" if method == "dl2" else "greedy-learnt"
+    """Whom a policy copies first: the paper's DRF. A policy for rounds is its rule when untrained."""
+    return "greedy-rule" if method == "set-rounds" else "drf"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +93,10 @@ class ElasticPlan:
     teacher: str = "drf"
     seed: int = 1
     options: TrainingOptions | RoundsOptions = field(default_factory=TrainingOptions)
+    clusters: int = 0
+    """Clusters of a federated training; 0: it is not federated."""
+    ray: str | None = None
+    """Address of the Ray cluster that a federated training uses, or `local`; None: this process."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,6 +189,8 @@ class _Training:
             self.model,
             networks=self.model.networks.eval(),
             options=options_table(self._options),
+            curve=[CurvePoint(row.stage, row.round, row.score) for row in self._curve],
+            references=self._scores,
         )
         return TrainingResult(
             model=model,
@@ -230,25 +245,48 @@ class _Training:
         return agreement(self.model.networks, examples)
 
     def _improve(self) -> float:
-        options = self._options
-        learner = OnlineLearner(
-            self.model.networks,
-            self.model.encoder(),
-            self.plan.setting.world,
-            self._draw,
-            places=self.model.about.places or self.plan.setting.jobs,
-            options=options.online,
-            seed=self.plan.seed,
+        options, model = self._options, self.model
+        common: dict[str, Any] = {"seed": self.plan.seed}
+        scoring: dict[str, Any] = {
+            "score": self._score,
+            "score_every": options.score_every,
+            "progress": self._note,
+        }
+        if self.plan.clusters:
+            return self._federate(options.online, scoring)
+        where = model.networks, model.encoder(), self.plan.setting.world, self._draw
+        if options.algorithm == "online":
+            places = model.about.places or self.plan.setting.jobs
+            learner = OnlineLearner(*where, places=places, options=options.online, **common)
+            return learn_online(learner, model.networks, options.online, **scoring).score
+        proximal = ProximalLearner(
+            *where, places=model.about.places or None, options=options.proximal, **common
         )
-        found = learn_online(
-            learner,
-            self.model.networks,
-            options.online,
-            score=self._score,
-            score_every=options.score_every,
-            progress=self._note,
-        )
-        return found.score
+        return learn_proximal(proximal, model.networks, options.proximal, **scoring).score
+
+    def _federate(self, options: OnlineOptions, scoring: dict[str, Any]) -> float:
+        make = partial(_member, self.plan, self._options)
+        size = self.plan.clusters
+        pool: Pool = RayPool(make, size, self.plan.ray) if self.plan.ray else LocalPool(make, size)
+        return learn_federated(pool, self.model.networks, options, **scoring).score
+
+
+def _member(plan: ElasticPlan, options: TrainingOptions, nth: int) -> Member:
+    """A cluster of a federation, with jobs of its own."""
+    model = new_model(
+        plan.method, plan.setting, plan.teacher, hidden=options.hidden, seed=plan.seed
+    )
+    rng = np.random.default_rng([int(Part.TRAINING), plan.seed, nth])
+    learner = OnlineLearner(
+        model.networks,
+        model.encoder(),
+        plan.setting.world,
+        lambda count: [plan.setting.draw(rng) for _ in range(count)],
+        places=model.about.places or plan.setting.jobs,
+        options=options.online,
+        seed=100 * plan.seed + nth,
+    )
+    return Member(model.networks, learner)
 
 
 def save_result(folder: Path, result: TrainingResult) -> None:

@@ -1,0 +1,104 @@
+"""Elastic jobs: completion time of all schedulers, and the speed of world and decisions.
+
+    python -m benchmarks.elastic --setting small --sequences 10 --out benchmarks/elastic.json
+
+A setting's part of the file is replaced, the others stay. `--model LABEL=DIR` adds trained
+policies; `--speed` measures slots a CPU second and milliseconds a decision.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from mirage.elastic.baselines import BASELINES, baseline
+from mirage.elastic.evaluation import ElasticEvaluationPlan, evaluate
+from mirage.elastic.model import ElasticModel, load_model
+from mirage.elastic.rollout import roll_out
+from mirage.elastic.settings import Part, read_setting
+from mirage.elastic.world import ElasticWorld, TaskKind
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--setting", default="small")
+    parser.add_argument("--sequences", type=int, default=10)
+    parser.add_argument("--against", default=",".join(BASELINES))
+    parser.add_argument("--model", action="append", default=[])
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--speed", action="store_true")
+    parser.add_argument("--out", type=Path, required=True)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    part = speed() if args.speed else comparison(args)
+    name = "speed" if args.speed else args.setting
+    record = json.loads(args.out.read_text()) if args.out.exists() else {}
+    args.out.write_text(json.dumps(record | {name: part}, indent=1, sort_keys=True) + "\n")
+    print(json.dumps(part if args.speed else summary(part), indent=1))
+
+
+def comparison(args: argparse.Namespace) -> dict[str, Any]:
+    """As `mirage elastic evaluate` gives it."""
+    models: dict[str, tuple[Path, ElasticModel]] = {}
+    for word in args.model:
+        label, _, folder = word.partition("=")
+        models[label] = Path(folder), load_model(Path(folder))
+    plan = ElasticEvaluationPlan(
+        setting=read_setting(args.setting),
+        models=models,
+        against=[name for name in args.against.split(",") if name],
+        sequences=args.sequences,
+        seed=args.seed,
+    )
+    return evaluate(plan, lambda name: print(name, flush=True)).record
+
+
+def summary(record: dict[str, Any]) -> dict[str, float]:
+    rows = {name: row["mean_jct_slots"] for name, row in record["schedulers"].items()}
+    return rows | {"lower bound": record["lower_bound_slots"]}
+
+
+def speed() -> dict[str, Any]:
+    """Slots a CPU second of baselines on the small setting; a decision with 40 jobs."""
+    setting = read_setting("small-known")
+    sequences = setting.sequences(Part.TEST, 1, 100)
+    slots = {}
+    for name in ("drf", "fifo", "greedy"):
+        began = time.process_time()
+        found = roll_out(baseline(name), setting.world, sequences)
+        slots[name] = found.slots * len(sequences) / (time.process_time() - began)
+    return {"slots_per_cpu_s": slots, "decision_ms_40_jobs": decision_ms()}
+
+
+def decision_ms(jobs: int = 40, decisions: int = 200) -> float:
+    """CPU milliseconds of one decision of the shipped policy, one cluster of 500 servers."""
+    setting = read_setting("large")
+    model = load_model(Path("models/elastic-small"))
+    (sequence,) = setting.sequences(Part.TEST, 1, 1)
+    world = ElasticWorld(setting.world, [sequence])
+    world.slot = int(world.arrival[0, jobs - 1])
+    world.finish[0, jobs:] = 0.0
+    world.finish[0, :jobs] = np.nan
+    world.arrival[0, :jobs] = 0
+    policy = model.allocator()
+    policy.reset(world)
+    world.begin_slot()
+    policy.begin_slot(world)
+    began = time.process_time()
+    for _ in range(decisions):
+        job, kind = policy.choose(world)
+        if job[0] < 0:
+            world.begin_slot()
+            policy.begin_slot(world)
+        world.add(job, np.where(job < 0, TaskKind.WORKER, kind))
+    return 1000 * (time.process_time() - began) / decisions
+
+
+if __name__ == "__main__":
+    main()

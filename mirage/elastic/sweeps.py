@@ -1,0 +1,137 @@
+"""Figures 10, 13, 14 and 17 of an evaluation: what a world or a policy is changed by, point by point."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from mirage.elastic.evaluation import ElasticEvaluationPlan
+from mirage.elastic.rollout import roll_out
+from mirage.elastic.settings import ElasticSetting, Part
+from mirage.elastic.workload import draw
+from mirage.figures.charts import Curve, curve_chart, curve_style, curve_swatch, plane
+from mirage.figures.page import Legend, Paragraph, Picture, Pictures, Section
+from mirage.figures.page import Part as PagePart
+
+VARIATIONS = (0.0, 0.1, 0.2, 0.3)
+"""Of Figure 13."""
+ERRORS = (0.05, 0.15, 0.25)
+"""Of Figure 14."""
+Change = Callable[[ElasticSetting, float], ElasticSetting]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """Mean completion time in slots over what is changed."""
+
+    figure: str
+    across: str
+    values: Sequence[float]
+    slots: dict[str, list[float]]
+    """By scheduler, one a value."""
+
+
+def with_variation(setting: ElasticSetting, value: float) -> ElasticSetting:
+    """Speeds that vary by this share."""
+    return replace(setting, world=replace(setting.world, variation=value))
+
+
+def with_epoch_error(setting: ElasticSetting, value: float) -> ElasticSetting:
+    """Owners' epochs off by up to this share."""
+    assert setting.workload is not None
+    workload = replace(setting.workload, epoch_error=value)
+    return replace(setting, workload=workload, draw=partial(draw, workload))
+
+
+def sweeps(plan: ElasticEvaluationPlan) -> list[Sweep]:
+    """Figures 13 and 14 for the plan's policies and schedulers; none where jobs are given."""
+    if plan.setting.workload is None:
+        return []
+    words = "training speed varies by", "owners' epochs are off by"
+    return [
+        _sweep(plan, "Figure 13", words[0], VARIATIONS, with_variation),
+        _sweep(plan, "Figure 14", words[1], ERRORS, with_epoch_error),
+    ]
+
+
+def _sweep(
+    plan: ElasticEvaluationPlan, figure: str, across: str, values: Sequence[float], change: Change
+) -> Sweep:
+    slots: dict[str, list[float]] = {}
+    for value in values:
+        setting = change(plan.setting, value)
+        sequences = setting.sequences(Part.TEST, plan.seed, plan.sequences)
+        schedulers = [model.allocator(name=label) for label, (_, model) in plan.models.items()]
+        others = [setting.scheduler(name, seed=plan.seed) for name in plan.against]
+        for scheduler in [*schedulers, *others]:
+            found = roll_out(scheduler, setting.world, sequences, seed=plan.seed)
+            slots.setdefault(scheduler.name, []).append(float(found.mean_jct_slots.mean()))
+    return Sweep(figure=figure, across=across, values=values, slots=slots)
+
+
+def sweeps_record(found: Sequence[Sweep]) -> dict[str, Any]:
+    """For `results.json`."""
+    return {
+        each.figure: {"across": each.across, "values": list(each.values), "slots": each.slots}
+        for each in found
+    }
+
+
+def figures_section(plan: ElasticEvaluationPlan, found: Sequence[Sweep]) -> Section:
+    """The learning curves (Figure 10) and the sweeps."""
+    pictures = [_curves(plan)] if any(model.curve for _, model in plan.models.values()) else []
+    pictures += [_picture(each) for each in found]
+    names = list(dict.fromkeys(name for each in found for name in each.slots))
+    legend = [(curve_swatch(curve_style(nth)), name) for nth, name in enumerate(names)]
+    parts: list[PagePart] = [Pictures(pictures)] if pictures else []
+    if legend:
+        parts.insert(0, Legend(legend))
+    parts.append(
+        Paragraph(
+            "Figures 15, 16 and 18 (new types, other teachers, several clusters) compare trainings:"
+            " give their folders as further --model."
+        )
+    )
+    return Section("figures", "Figures of the paper", parts)
+
+
+def _picture(sweep: Sweep) -> Picture:
+    curves = [
+        Curve(
+            name=name,
+            style=curve_style(nth),
+            points=[(100 * x, y) for x, y in zip(sweep.values, values, strict=True)],
+        )
+        for nth, (name, values) in enumerate(sweep.slots.items())
+    ]
+    across = f"{sweep.across}, %"
+    axes = plane(curves, across_words=across, up_words="completion, slots", from_zero=False)
+    title = f"{sweep.figure}: completion time where {sweep.across} so much"
+    return Picture(title, "Mean over the sequences.", curve_chart(curves, axes, title=title))
+
+
+def _curves(plan: ElasticEvaluationPlan) -> Picture:
+    curves, levels = [], []
+    for nth, (label, (_, model)) in enumerate(plan.models.items()):
+        points = [(float(each.round), each.slots) for each in model.curve]
+        if "supervised" in model.references:
+            points.insert(0, (0.0, model.references["supervised"]))
+        if points:
+            curves.append(Curve(name=label, style=curve_style(nth), points=points))
+        levels += [
+            (name, value)
+            for name, value in model.references.items()
+            if name not in ("supervised", "online")
+        ]
+    axes = plane(
+        curves,
+        across_words="rounds of online learning",
+        up_words="completion, slots",
+        from_zero=False,
+    )
+    title = "Figure 10: validation during the training"
+    small = "Round 0: after the supervised phase. Dashed: the teacher."
+    shown = curve_chart(curves, axes, title=title, levels=list(dict.fromkeys(levels)))
+    return Picture(title, small, shown)

@@ -1,0 +1,257 @@
+"""Policies: what they see and may do, copying a scheduler, learning from rewards, model folders."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from mirage.cli.main import main
+from mirage.elastic.baselines import baseline, run_slot
+from mirage.elastic.fitting import SpeedEstimates
+from mirage.elastic.learn.federated import LocalPool, learn_federated
+from mirage.elastic.learn.online import OnlineOptions, mending_action
+from mirage.elastic.learn.proximal import ExploringAct, play
+from mirage.elastic.learn.supervised import Recorder
+from mirage.elastic.learn.training import (
+    ElasticPlan,
+    SupervisedOptions,
+    TrainingOptions,
+    _member,
+    default_options,
+    save_result,
+    train,
+)
+from mirage.elastic.model import load_model, new_model
+from mirage.elastic.observation import KINDS, PaperEncoder, batch_of, observe, task_of
+from mirage.elastic.policy import BatchAllocator
+from mirage.elastic.set_encoder import FEATURES, SpeedEncoder
+from mirage.elastic.settings import Part, read_setting
+from mirage.elastic.world import ElasticWorld, TaskKind
+from mirage.errors import InputError
+
+# Jobs of about two slots.
+TINY = """\
+base = "small"
+places = 4
+[world]
+servers = 4
+most_slots = 30
+[workload]
+jobs = 6
+mean_s = 3000
+median_s = 2400
+"""
+QUICK = TrainingOptions(
+    hidden=(16,),
+    validation=2,
+    score_every=4,
+    supervised=SupervisedOptions(sequences=2, rounds=2, steps=20, batch=32),
+    online=OnlineOptions(slots=8, clusters=2, batch=32, warm_up=2),
+)
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    path = tmp_path / "tiny.toml"
+    path.write_text(TINY)
+    return read_setting(str(path))
+
+
+def world_of(setting, count: int = 2) -> ElasticWorld:
+    world = ElasticWorld(setting.world, setting.sequences(Part.TEST, 1, count))
+    world.slot = int(world.arrival.max())
+    world.begin_slot()
+    return world
+
+
+def test_the_papers_state_has_six_parts_and_the_action_space_3_j_plus_1(tiny):
+    world = world_of(tiny)
+    jobs = batch_of(world, 4, np.zeros(2, dtype=int))
+    assert jobs.tolist() == [[0, 1, 2, 3]] * 2
+    assert batch_of(world, 4, np.ones(2, dtype=int)).tolist() == [[4, 5, -1, -1]] * 2
+    world.add(np.array([1, 1]), np.array([TaskKind.BUNDLE] * 2))
+    seen = observe(world, PaperEncoder(), jobs)
+    assert seen.state.shape == (2, 4, 8 + 5)
+    assert seen.possible.shape == (2, 13)
+    assert (seen.state[0, :, :8].argmax(axis=1) == world.type_index[0, :4]).all()
+    assert seen.state[0, 1, 8:].min() >= 0
+    assert seen.state[0, 1, 11:].tolist() == pytest.approx([1 / 12, 1 / 12])
+    assert seen.possible[:, -1].all()
+    assert task_of(jobs, np.array([5, 12]))[0].tolist() == [1, -1]
+
+
+def test_empty_places_are_zero_and_give_nothing(tiny):
+    world = world_of(tiny)
+    jobs = np.array([[0, -1], [3, 4]])
+    for encoder in (PaperEncoder(), SpeedEncoder(estimates=SpeedEstimates())):
+        encoder.reset(world)
+        encoder.begin_slot(world)
+        seen = observe(world, encoder, jobs)
+        assert not seen.state[0, 1].any()
+        assert not seen.possible[0, KINDS : 2 * KINDS].any()
+        assert np.isfinite(seen.state).all()
+    assert seen.state.shape[2] == FEATURES == encoder.size(8)
+
+
+def test_the_set_policy_does_not_mind_the_order_and_number_of_jobs(tiny):
+    model = new_model("set", tiny, "drf", hidden=(8, 1, 2), seed=1)
+    state, there = torch.randn(1, 5, FEATURES), torch.ones(1, 5, dtype=torch.bool)
+    order = torch.tensor([3, 0, 4, 1, 2])
+    logits = model.networks.logits(state, there)
+    turned = model.networks.logits(state[:, order], there)
+    assert torch.allclose(logits[0, :-1].view(5, 3)[order], turned[0, :-1].view(5, 3), atol=1e-5)
+    more = torch.cat([state, torch.randn(1, 2, FEATURES)], dim=1)
+    padded = torch.cat([there, torch.zeros(1, 2, dtype=torch.bool)], dim=1)
+    assert torch.allclose(model.networks.logits(more, padded)[:, :15], logits[:, :15], atol=1e-5)
+    assert torch.allclose(
+        model.networks.values(more, padded), model.networks.values(state, there), atol=1e-5
+    )
+
+
+def test_poor_states_are_mended_by_the_papers_rules(tiny):
+    world = world_of(tiny)
+    jobs = batch_of(world, 4, np.zeros(2, dtype=int))
+    for _ in range(2):
+        world.add(np.array([2, 0]), np.array([TaskKind.WORKER, TaskKind.PS]))
+    seen = observe(world, PaperEncoder(), jobs)
+    assert mending_action(seen).tolist() == [2 * KINDS + TaskKind.PS, TaskKind.WORKER]
+    crooked = replace(seen, workers=np.array([[1, 0, 0, 0]] * 2), ps=np.array([[11, 0, 0, 0]] * 2))
+    assert mending_action(crooked).tolist() == [TaskKind.WORKER] * 2
+    even = replace(crooked, ps=np.array([[10, 0, 0, 0]] * 2))
+    assert mending_action(even).tolist() == [-1, -1]
+
+
+def test_a_recorded_teacher_names_all_actions_that_are_as_good(tiny):
+    world = world_of(tiny)
+    recorder = Recorder(teacher=baseline("drf"), encoder=PaperEncoder(), places=4)
+    examples = recorder.record(tiny.world, tiny.sequences(Part.TRAINING, 1, 2), seed=1)
+    assert (examples.good <= examples.possible).all()
+    assert examples.good.any(axis=1).all()
+    assert examples.good.sum(axis=1).max() > 1  # jobs with equal shares
+    assert world.allowed().any()
+
+
+def test_batches_cover_all_jobs_and_a_void_ends_its_batch_alone(tiny):
+    world = ElasticWorld(tiny.world, tiny.sequences(Part.TEST, 1, 1))
+    world.slot = int(world.arrival.max())
+    asked = []
+
+    def act(seen, rows):
+        asked.append(seen.jobs[rows[0]].tolist())
+        free = seen.possible[rows, :-1] & (np.repeat(seen.workers[rows], KINDS, axis=1) == 0)
+        return np.where(free.any(axis=1), free.argmax(axis=1), seen.possible.shape[1] - 1)
+
+    run_slot(world, BatchAllocator(name="x", encoder=PaperEncoder(), act=act, places=4))
+    assert asked[0] == [0, 1, 2, 3]
+    assert asked[-1] == [4, 5, -1, -1]
+    assert (world.last_epochs >= 0).all()
+    assert world.workers[0].tolist() == [1] * 6
+
+
+def test_lost_time_sums_up_to_completion_time_less_the_bound(tiny):
+    act = ExploringAct(new_model("set", tiny, "drf", hidden=(8, 1, 2), seed=1).networks, 0.0, 1)
+    encoder = SpeedEncoder(estimates=SpeedEstimates())
+    allocator = BatchAllocator(name="x", encoder=encoder, act=act, places=None)
+    world = ElasticWorld(tiny.world, tiny.sequences(Part.TRAINING, 1, 3))
+    episode = play(allocator, act, world, reward="lost")
+    lost = -10 * episode.reward.sum(axis=0)
+    assert lost == pytest.approx((world.completion_slots() - world.bound_slots()).sum(axis=1))
+
+
+@pytest.mark.parametrize("method", ["dl2", "set"])
+def test_both_phases_change_the_networks_and_the_folder_keeps_them(tiny, tmp_path, method):
+    options = replace(QUICK, hidden=(16,) if method == "dl2" else (8, 1, 2))
+    if method == "set":
+        proximal = replace(default_options("set").proximal, rounds=4, clusters=2, warm_up=1)
+        options = replace(options, algorithm="proximal", proximal=proximal)
+    plan = ElasticPlan(setting=tiny, method=method, options=options)
+    copied = train(replace(plan, options=replace(options, phases="supervised")))
+    result = train(plan)
+    assert 0 < result.agreement <= 1
+    assert [row.round for row in result.curve] == [4, 8][: 2 if method == "dl2" else 1]
+    assert result.scores["online"] <= result.scores["supervised"]
+    weights = result.model.networks.state_dict()
+    before = copied.model.networks.value.state_dict()
+    if result.scores["online"] < result.scores["supervised"]:
+        after = result.model.networks.value.state_dict()
+        assert any(not torch.equal(before[name], after[name]) for name in before)
+    save_result(tmp_path / "m", result)
+    loaded = load_model(tmp_path / "m")
+    assert loaded.curve == list(result.model.curve)
+    assert loaded.references == result.scores
+    kept = loaded.networks.state_dict()
+    assert all(torch.equal(kept[name], weights[name]) for name in weights)
+
+
+def test_a_federation_learns_from_all_its_clusters(tiny):
+    plan = ElasticPlan(setting=tiny, options=QUICK)
+    model = new_model("dl2", tiny, "drf", hidden=(16,), seed=1)
+    before = {name: each.clone() for name, each in model.networks.state_dict().items()}
+    asked = []
+
+    def make(nth):
+        member = _member(plan, QUICK, nth)
+        work = member.work
+        member.work = lambda weights: (asked.append(nth), work(weights))[1]
+        return member
+
+    learn_federated(LocalPool(make, 3), model.networks, QUICK.online)
+    assert asked == [0, 1, 2, 0, 1, 2, 0, 1]
+    after = model.networks.state_dict()
+    assert all(not torch.equal(after[name], before[name]) for name in ("policy.layers.0.weight",))
+
+
+@pytest.mark.usefixtures("tiny")
+def test_from_the_command_line_to_a_report(tmp_path, monkeypatch):
+    monkeypatch.setattr("mirage.elastic.sweeps.VARIATIONS", (0.0, 0.3))
+    monkeypatch.setattr("mirage.elastic.sweeps.ERRORS", (0.25,))
+    setting, model, out = tmp_path / "tiny.toml", tmp_path / "model", tmp_path / "out"
+    words = ["--setting", str(setting)]
+    quick = ["supervised.rounds=1", "supervised.steps=20", "supervised.sequences=2"]
+    quick += ["phases=supervised", "validation=2", "hidden=8,1,2"]
+    settings = [word for option in quick for word in ("--set", option)]
+    train_words = ["elastic", "train", "--policy", "set", "--out", str(model)]
+    assert main([*train_words, *words, *settings]) == 0
+    found = ["elastic", "evaluate", "--model", f"mine={model}", "--against", "fifo", "--out"]
+    assert main([*found, str(out), *words, "--sequences", "3"]) == 0
+    record = json.loads((out / "results.json").read_text())
+    assert list(record["schedulers"]) == ["mine", "fifo", "drf"]
+    mine = record["schedulers"]["mine"]
+    assert mine["mean_jct_slots"] >= record["lower_bound_slots"] * 0.7
+    low, high = mine["difference_to"]["drf"]["interval"]
+    assert low <= mine["difference_to"]["drf"]["value"] <= high
+    assert mine["ratio_to"]["drf"]["value"] > 0
+    assert list(record["figures"]) == ["Figure 13", "Figure 14"]
+    assert [len(row) for row in record["figures"]["Figure 13"]["slots"].values()] == [2, 2]
+    page = (out / "report.html").read_text()
+    assert all(f"Figure {number}" in page for number in (9, 13, 14))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["train", "--policy", "dqn"], "no policy 'dqn'; there are dl2, set"),
+        (["train", "--teacher", "lottery"], "no teacher 'lottery'; there are drf"),
+        (["train", "--setting", "huge"], "no setting 'huge'"),
+        (["train", "--set", "online.rate=7"], "rate is 7.0; give a number over 0, at most 1"),
+        (["evaluate", "--against", "lottery"], "no scheduler 'lottery'; there are drf"),
+        (["evaluate", "--model", "/nowhere"], "/nowhere: no such folder; give a model folder"),
+    ],
+)
+def test_wrong_words_are_one_clear_line(words, message, tmp_path, capsys):
+    assert main(["elastic", *words, "--out", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert message in error.replace("\n", " ")
+    assert error.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_policy_of_other_job_types_is_refused(tiny, tmp_path):
+    model = new_model("dl2", tiny, "drf", hidden=(8,), seed=1)
+    fewer = replace(tiny, world=replace(tiny.world, types=tiny.world.types[:3]))
+    with pytest.raises(InputError, match="its job types are resnet-50"):
+        model.check(fewer, tmp_path)
