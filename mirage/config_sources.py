@@ -44,6 +44,11 @@ def user_file(environ: Mapping[str, str] = os.environ) -> Path:
     )
 
 
+def named_file(given: Path | None, environ: Mapping[str, str] = os.environ) -> Path | None:
+    """The configuration that the command line (``given``) or the environment names."""
+    return given or (Path(name) if (name := environ.get("MIRAGE_CONFIG")) else None)
+
+
 def is_there(path: Path) -> bool:
     """Raises InputError where this user may not look: a configuration that is left out unseen is
     worse than none.

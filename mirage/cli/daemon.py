@@ -6,6 +6,7 @@ import argparse
 
 from mirage.cli import serve
 from mirage.config_sources import SITE_FILE
+from mirage.daemon.restraint import acting_from
 from mirage.domain import ActingMode
 from mirage.errors import StoreError
 
@@ -18,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     loaded = serve.configured(args, SITE_FILE, DEFAULT_STORE)
-    acting = serve.acting_from(loaded.config.acting, ActingMode.OBSERVE)
+    acting = acting_from(loaded.config.acting, ActingMode.OBSERVE)
     journal = serve.journal_from(loaded.config, DEFAULT_STORE)
     socket = loaded.config.daemon.socket
     try:

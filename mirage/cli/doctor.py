@@ -18,7 +18,8 @@ from mirage.cli.daemon import DEFAULT_STORE
 from mirage.cli.service_check import agent_folder, default_agent_store
 from mirage.cli.table import console
 from mirage.config import Config
-from mirage.config_sources import SITE_FILE, is_there, load, user_file
+from mirage.config_sources import SITE_FILE, is_there, load, named_file, user_file
+from mirage.daemon.restraint import acting_from
 from mirage.doctor.finding import EXIT_CODES, Diagnosis, Severity, worst
 from mirage.doctor.service import (
     check_acting,
@@ -82,8 +83,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     config = load(
-        serve.named_file(args),
-        SITE_FILE if serve.named_file(args) or is_there(SITE_FILE) else user_file(),
+        named_file(args.config),
+        SITE_FILE if named_file(args.config) or is_there(SITE_FILE) else user_file(),
     ).config
     runner = Runner(bin_dir=config.cluster.bin_dir, timeout_s=config.cluster.timeout_s, retries=0)
     site = survey(runner, None if args.role is None else args.role == "daemon")
@@ -117,9 +118,7 @@ def examine(site: Site, config: Config) -> Iterator[Diagnosis]:
     if isinstance(site.settings, Settings):
         yield from check_adapter(config.cluster)
     yield from check_users(site)
-    yield from check_acting(
-        site, serve.acting_from(config.acting, default_mode, *extra), config.acting
-    )
+    yield from check_acting(site, acting_from(config.acting, default_mode, *extra), config.acting)
     yield from check_intake(config.acting, config.daemon.socket if site.of_daemon else "")
     files = {"audit": serve.journal_from(config, default_store).path}
     if store := serve.store_path(config.daemon.store):

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import os
+import pwd
 import time
 from dataclasses import replace
 from pathlib import Path
 
 from mirage.cli.place_live import PAUSE_S, assumptions, in_words, move_json, terms
-from mirage.cli.serve import acting_from, named_file
 from mirage.cli.service_check import agent_folder
-from mirage.cli.sources import me
-from mirage.config_sources import load, user_file
+from mirage.config_sources import load, named_file, user_file
 from mirage.daemon import logs
-from mirage.daemon.restraint import Acting
+from mirage.daemon.restraint import Acting, acting_from
 from mirage.daemon.scheduler import run_forever
 from mirage.daemon.wall_clock import WallClock
 from mirage.domain import ActingMode, Job
@@ -32,7 +32,7 @@ LOOK_S = 2
 
 def serve(args: argparse.Namespace) -> int:
     """Raises MirageError where it can't start: a second service, a wrong configuration."""
-    config = load(named_file(args), user_file()).config
+    config = load(named_file(args.config), user_file()).config
     logs.set_up(config.daemon.log_level)
     acting = acting_from(config.acting, ActingMode.OBSERVE, agent_folder() / "disabled")
     acting = replace(acting, mode=ActingMode(args.mode))
@@ -53,7 +53,7 @@ def serve(args: argparse.Namespace) -> int:
 def _mover(args: argparse.Namespace, acting: Acting, runner: Runner, journal: MoveJournal) -> Mover:
     cluster = CommandCluster(runner)
     network, assumed = read_network(args.topology, runner), assumptions(args)
-    only_user = None if args.all_users else me()
+    only_user = None if args.all_users else pwd.getpwuid(os.getuid()).pw_name
     lists_only = replace(acting, mode=ActingMode.ENFORCE, disable_files=())
 
     def forbidden(job: Job) -> str:

@@ -12,11 +12,11 @@ from rich.table import Table
 
 from mirage.chain.durations import format_duration
 from mirage.cli.daemon import DEFAULT_STORE
-from mirage.cli.serve import journal_from, named_file, settled
+from mirage.cli.serve import journal_from, settled
 from mirage.cli.service_check import default_agent_store
 from mirage.cli.table import console
 from mirage.config import Config
-from mirage.config_sources import SITE_FILE, is_there, load, user_file
+from mirage.config_sources import SITE_FILE, is_there, load, named_file, user_file
 from mirage.daemon.drift import WINDOW_S, drift
 from mirage.daemon.impact import Impact, impact
 from mirage.daemon.impact_words import hours, sentences
@@ -52,7 +52,8 @@ def _weeks(text: str) -> int:
 
 def run(args: argparse.Namespace) -> int:
     config = load(
-        named_file(args), SITE_FILE if named_file(args) or is_there(SITE_FILE) else user_file()
+        named_file(args.config),
+        SITE_FILE if named_file(args.config) or is_there(SITE_FILE) else user_file(),
     ).config
     path = args.audit or audit_file(config, of_daemon=args.config is not None)
     until_s = int(time.time()) + 1

@@ -29,11 +29,11 @@ from mirage.cli.learning import (
     errors,
     sizes,
 )
-from mirage.cli.serve import named_file, settled, state_folder
+from mirage.cli.serve import settled, state_folder
 from mirage.cli.service_check import default_agent_store
 from mirage.cli.table import console
 from mirage.config import TRAINED, Config
-from mirage.config_sources import SITE_FILE, is_there, load, user_file
+from mirage.config_sources import SITE_FILE, is_there, load, named_file, user_file
 from mirage.errors import InputError, MirageError
 from mirage.models.folder import check_folder, read_recipe
 from mirage.models.recipe import Recipe
@@ -123,9 +123,9 @@ def _add_training(group: argparse._ArgumentGroup) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    usual = SITE_FILE if named_file(args) or is_there(SITE_FILE) else user_file()
+    usual = SITE_FILE if named_file(args.config) or is_there(SITE_FILE) else user_file()
     default_store = DEFAULT_STORE if usual == SITE_FILE else default_agent_store()
-    config = settled(load(named_file(args), usual).config, default_store)
+    config = settled(load(named_file(args.config), usual).config, default_store)
     versions = Versions(_link(config, default_store))
     with _ending_on_sigterm(), versions.locked() as work:
         if args.rollback:

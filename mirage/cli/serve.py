@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from mirage.chain.durations import parse_duration
-from mirage.config import MOST, ActingConfig, Config
+from mirage.config import MOST, Config
 from mirage.config_sources import (
     BY_ITSELF,
     Key,
     LoadedConfig,
     load,
+    named_file,
     show,
     store_url,
     with_store,
@@ -31,8 +32,6 @@ from mirage.store.journal import Journal
 from mirage.store.sqlite import file_of
 from mirage.store.url import parse_url
 from mirage.web.server import port_of
-
-SITE_DISABLE_FILE = "/etc/mirage/disabled"
 
 
 def add_arguments(parser: argparse.ArgumentParser, usual: str, default_mode: ActingMode) -> None:
@@ -101,11 +100,6 @@ def _seconds(text: str) -> int:
     return seconds
 
 
-def named_file(args: argparse.Namespace) -> Path | None:
-    """The configuration that command line or environment name."""
-    return args.config or (Path(name) if (name := os.environ.get("MIRAGE_CONFIG")) else None)
-
-
 def configured(args: argparse.Namespace, usual: Path, default_store: str) -> LoadedConfig:
     """Files, environment and command line together, the store's URL settled. Raises InputError."""
     given: dict[Key, Any] = {
@@ -114,7 +108,7 @@ def configured(args: argparse.Namespace, usual: Path, default_store: str) -> Loa
         ("acting", "mode"): args.mode,
         ("daemon", "log_level"): "debug" if args.verbose else None,
     }
-    loaded = load(named_file(args), usual, os.environ, given)
+    loaded = load(named_file(args.config), usual, os.environ, given)
     return with_store(loaded, store_url(loaded.config.daemon, default_store))
 
 
@@ -186,21 +180,6 @@ def settled(config: Config, default_store: str) -> Config:
     """The configuration, with the store's URL in it. Raises InputError."""
     store = store_url(config.daemon, default_store)
     return replace(config, daemon=replace(config.daemon, store=store, store_file=""))
-
-
-def acting_from(config: ActingConfig, default_mode: ActingMode, *disable_files: Path) -> Acting:
-    """What the configuration permits. ``disable_files``: looked at beside the configured one."""
-    return Acting(
-        mode=ActingMode(config.mode) if config.mode else default_mode,
-        partitions=frozenset(config.partitions),
-        accounts=frozenset(config.accounts),
-        users=frozenset(config.users),
-        disable_files=(Path(config.disable_file or SITE_DISABLE_FILE), *disable_files),
-        most_ahead=config.most_ahead,
-        releases_per_minute=config.releases_per_minute,
-        chains_per_user_per_hour=config.chains_per_user_per_hour,
-        max_age_s=config.max_age_s,
-    )
 
 
 def journal_from(config: Config, default_store: str) -> Journal:

@@ -16,10 +16,12 @@ from enum import Enum
 from pathlib import Path
 
 from mirage.chain.script import MOST_AHEAD
+from mirage.config import ActingConfig
 from mirage.domain import ActingMode, Job
 from mirage.ports import Store
 
 RATE_WINDOW_S = 60
+SITE_DISABLE_FILE = "/etc/mirage/disabled"
 
 
 class Code(str, Enum):
@@ -157,3 +159,18 @@ class Acting:
             return None
         rest = f", and the {kept} that are left are for other users" if kept else ""
         return Restraint(Code.RATE, f"{recent.total()} releases in the last minute{rest}")
+
+
+def acting_from(config: ActingConfig, default_mode: ActingMode, *disable_files: Path) -> Acting:
+    """What the configuration permits. ``disable_files``: looked at beside the configured one."""
+    return Acting(
+        mode=ActingMode(config.mode) if config.mode else default_mode,
+        partitions=frozenset(config.partitions),
+        accounts=frozenset(config.accounts),
+        users=frozenset(config.users),
+        disable_files=(Path(config.disable_file or SITE_DISABLE_FILE), *disable_files),
+        most_ahead=config.most_ahead,
+        releases_per_minute=config.releases_per_minute,
+        chains_per_user_per_hour=config.chains_per_user_per_hour,
+        max_age_s=config.max_age_s,
+    )
