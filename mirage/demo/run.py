@@ -112,13 +112,15 @@ def run_chains(
     scenario: Scenario,
     make_policy: Callable[[Simulator], Policy],
     watch: Callable[[DemoProgress], None],
+    make_cluster: Callable[[Scenario], Simulator] | None = None,
 ) -> DemoResult:
     """The chains under a policy, for as long as the scenario lasts. The same scenario gives the
     same result.
 
     ``make_policy`` gets the simulation, for a policy that looks into it (`oracle.py`).
+    ``make_cluster``: the cluster with the other users' jobs, in place of `busy_cluster`.
     """
-    simulator = busy_cluster(scenario)
+    simulator = (make_cluster or busy_cluster)(scenario)
     policy = make_policy(simulator)
     store = SqlStore.open("sqlite://")
     cluster = SimulatedCluster(simulator, user="mirage", operator=True)

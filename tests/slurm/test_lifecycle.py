@@ -4,6 +4,7 @@ side.
 
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
@@ -165,3 +166,37 @@ def test_a_paused_chain_keeps_its_place_and_goes_on(site, service):
         until(lambda: runs(site, again, 1), 60, "the requeued link")
         service.wait_for(chain, "active")
         assert [len(jobs) for jobs in site.chain_jobs(ALICE, chain).values()] == [1, 1, 1]
+
+
+LOOKS_OFTEN = """
+import sys
+import mirage.chain.script as script
+script.LOOK_AHEAD_S = script.CONFIRM_AFTER_S = 2
+from mirage.cli.submit import main
+sys.exit(main())
+"""
+
+
+def test_a_chain_keeps_several_successors_and_the_first_to_start_takes_over(site):
+    """Its owner lets them in here, where the service would."""
+    script = site.script(ALICE, "work.sh", WORK)
+    words = ["--json", "--ahead=3", "--segments=4", script]
+    said = site.run(ALICE, str(site.bin / "python"), "-c", LOOKS_OFTEN, *words).stdout
+    chain = json.loads(said)["chain"]
+    first = until(lambda: runs(site, chain, 1), 40, "the first link")
+    second = job_of(site, chain, 2)
+    assert job_of(site, chain, 3) == 0, "link 2 does not compete yet"
+    site.run(ALICE, "scontrol", "hold", str(second))
+    site.run(ALICE, "scontrol", "update", f"JobId={second}", "Dependency=")
+    third = until(lambda: job_of(site, chain, 3), 30, "a further successor")
+    assert site.job(third)["Dependency"].startswith(f"afterany:{second}")
+    site.run(ALICE, "scontrol", "update", f"JobId={third}", "Dependency=")
+    until(lambda: runs(site, chain, 3), 60, "link 3, though link 2 still waits")
+    until(lambda: site.state(second) == "CANCELLED", 20, "the end of link 2, whose turn is over")
+    assert site.state(first) == "COMPLETED"
+    assert "saved 1" in mirage(site, "logs", chain)
+    fourth = until(lambda: job_of(site, chain, 4), 30, "the next link")
+    assert site.job(fourth)["Dependency"].startswith(f"afterany:{third}")
+    for segment in (3, 4):
+        let_end(site, chain, segment)
+    until(lambda: "all 4 links have run" in record(site, chain, "done"), 60, "the chain's end")
