@@ -90,7 +90,7 @@ def figures_section(plan: ElasticEvaluationPlan, found: Sequence[Sweep]) -> Sect
         parts.insert(0, Legend(legend))
     parts.append(
         Paragraph(
-            "Figures 15, 16 and 18 (new types, other teachers, several clusters) compare trainings:"
+            "Figures 16, 17 and 18 (other teachers, places, several clusters) compare trainings:"
             " give their folders as further --model."
         )
     )
