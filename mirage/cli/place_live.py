@@ -92,6 +92,15 @@ def add_run(parser: argparse.ArgumentParser) -> None:
         help="folder of the journal (default: ~/.local/state/mirage/place)",
     )
     service.add_argument(
+        "--once", action="store_true", help="one decision; ends when its move is over"
+    )
+    _add_pace(service)
+    _add_network(parser)
+    _add_terms(parser)
+
+
+def _add_pace(service: argparse._ArgumentGroup) -> None:
+    service.add_argument(
         "--every",
         type=_duration,
         default=300,
@@ -119,11 +128,6 @@ def add_run(parser: argparse.ArgumentParser) -> None:
         metavar="D",
         help="time that a requeued job waits for its nodes; then it may start anywhere (default 5min)",
     )
-    service.add_argument(
-        "--once", action="store_true", help="one decision; ends when its move is over"
-    )
-    _add_network(parser)
-    _add_terms(parser)
 
 
 def run(args: argparse.Namespace) -> int:
