@@ -2,7 +2,7 @@
 
     .venv/bin/python -m benchmarks.start_forecasts --trace T.csv.gz
         --cluster models/ls6-a100/cluster.toml --futures models/ls6-a100/lookahead
-        --calibrate 2023-01-08 --start 2023-02-01 --end 2023-02-22 --jobs 140
+        --calibrate 2023-01-08 --start 2023-02-01 --end 2023-02-22 --jobs 100 --count 16
         --out benchmarks/start_forecasts.json
 
 Jobs are drawn uniformly (--seed) among those that ran. Look-ahead is calibrated on half as many jobs
@@ -25,7 +25,7 @@ from mirage.cli.learning import instant
 from mirage.figures.provenance import file_record
 from mirage.provision.learn.futures import read
 from mirage.provision.learn.inputs import read_inputs
-from mirage.provision.starts.replay import Case, Replay
+from mirage.provision.starts.replay import Replay
 from mirage.provision.starts.score import Score, calibration_of, scores
 from slurm_sim.seconds import DAY_S, HOUR_S
 
@@ -58,23 +58,18 @@ def main() -> None:
     record = {
         "trace": file_record(args.trace),
         "cluster": file_record(args.cluster),
-        "setup": {name: str(value) for name, value in vars(args).items()},
+        "setup": {
+            name: value.name if isinstance(value, Path) else value
+            for name, value in vars(args).items()
+        },
         "machine": platform.platform(),
         "wall_s": round(time.time() - began_s),
         "calibration": {"levels": calibration.levels, "jobs": calibration.cases},
         "mean_wait_h": float(np.mean([case.wait_s for case in judged])) / HOUR_S,
         "scores": [score.as_dict() for score in found],
-        "cases": [_row(case) for case in judged],
     }
     args.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     _show(found)
-
-
-def _row(case: Case) -> list[float]:
-    """submit, nodes, limit, wait, like jobs' p10 p50 p90, mean, plan, futures' p10 p50 p90; s."""
-    futures_s = np.quantile(case.futures_s, (0.1, 0.5, 0.9)).tolist()
-    known = [case.submit_s, case.nodes, case.limit_s, case.wait_s, *case.like_jobs_s]
-    return [round(value) for value in [*known, case.mean_s, case.plan_s, *futures_s]]
 
 
 def _show(found: list[Score]) -> None:

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import pwd
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mirage.chain.durations import format_duration, parse_time_limit
@@ -44,6 +45,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="model folder with a cluster.toml (default: policy.model of the configuration)",
     )
     ahead.add_argument(
+        "--calibration",
+        type=Path,
+        metavar="FILE",
+        help="result of benchmarks.start_forecasts with this model (default: none)",
+    )
+    ahead.add_argument(
         "--futures",
         type=positive,
         default=64,
@@ -78,6 +85,7 @@ def _answer(args: argparse.Namespace) -> StartAnswer:
     from mirage.cli.learning import errors
     from mirage.config_sources import SITE_FILE, is_there, load, user_file
     from mirage.provision.starts.answer import Question, StartSources
+    from mirage.provision.starts.forecast import AS_IT_IS, read_calibration
     from mirage.slurm.commands import CommandCluster
     from mirage.slurm.runner import Runner
     from mirage.slurm.survey import Survey
@@ -90,6 +98,7 @@ def _answer(args: argparse.Namespace) -> StartAnswer:
         describe=Survey(runner).cluster,
         user=pwd.getpwuid(os.getuid()).pw_name,
         model=args.model or config.policy.model,
+        calibration=read_calibration(args.calibration) if args.calibration else AS_IT_IS,
         futures=args.futures,
         warn=lambda text: errors.print(f"mirage when: {text}", markup=False),
     )

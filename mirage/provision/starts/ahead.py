@@ -103,13 +103,16 @@ def plan_s(
     return _wait_s(simulation, job.job_id)
 
 
-def forecast_ahead(
-    waits_s: Floats, calibration: Calibration = AS_IT_IS, remark: str = ""
-) -> StartForecast:
+def forecast_ahead(waits_s: Floats, calibration: Calibration = AS_IT_IS) -> StartForecast:
     """From the waits in futures."""
     low_s, middle_s, high_s = (float(wait_s) for wait_s in np.quantile(waits_s, calibration.levels))
+    checked = (
+        f"the range is checked on {calibration.cases} past waits"
+        if calibration.cases
+        else "the range is not checked on past waits, and rather too narrow"
+    )
     reason = (
-        f"so in {len(waits_s)} simulated futures of the present queue{remark}"
+        f"so in {len(waits_s)} simulated futures of the present queue; {checked}"
         if len(waits_s) > 1
         else "nodes are free for it, and no other job comes before"
     )

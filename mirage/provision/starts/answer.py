@@ -16,7 +16,7 @@ from mirage.provision.learn.about import ProvisionAbout
 from mirage.provision.learn.forecast import CLUSTER, read_cluster
 from mirage.provision.learn.futures import Futures
 from mirage.provision.starts.ahead import StartsAhead, forecast_ahead
-from mirage.provision.starts.forecast import Shape, StartForecast
+from mirage.provision.starts.forecast import AS_IT_IS, Calibration, Shape, StartForecast
 from mirage.provision.starts.like_jobs import RECENT_S, forecast_from_like_jobs, recent_waits
 from mirage.provision.starts.records import futures_of
 from mirage.reasons import ReasonKind, kind_of
@@ -64,6 +64,8 @@ class StartSources:
     """Who would submit the shape."""
     model: str = ""
     """A model folder; empty: none."""
+    calibration: Calibration = AS_IT_IS
+    """Of look-ahead with this model."""
     futures: int = 64
     warn: Callable[[str], None] = lambda _: None
 
@@ -147,7 +149,12 @@ class StartSources:
             return trained.read(folder)
         if not (folder / CLUSTER).exists():
             raise InputError(f"{folder}: has no {CLUSTER}; give another model folder.")
-        return futures_of(records, read_cluster(folder), now_s)
+        cluster = read_cluster(folder)
+        try:
+            return futures_of(records, cluster, now_s)
+        except InputError as error:
+            self.warn(f"without look-ahead: {error}")
+            return None
 
     def _ahead_of_shapes(
         self, jobs: Sequence[Job], snapshot: Snapshot, records: Sequence[Job]
@@ -156,7 +163,7 @@ class StartSources:
 
         def ask(futures: Futures) -> list[StartForecast]:
             waits_s = StartsAhead(futures, snapshot, jobs, records, self.futures).waits_s()
-            return [forecast_ahead(waits_s[job.job_id]) for job in jobs]
+            return [forecast_ahead(waits_s[job.job_id], self.calibration) for job in jobs]
 
         return self._asked(ask, records, snapshot) or []
 
@@ -164,11 +171,8 @@ class StartSources:
         self, job: Job, snapshot: Snapshot, records: Sequence[Job]
     ) -> StartForecast | None:
         def ask(futures: Futures) -> list[StartForecast]:
-            return [
-                forecast_ahead(
-                    StartsAhead(futures, snapshot, count=self.futures).left_s(job.job_id)
-                )
-            ]
+            left_s = StartsAhead(futures, snapshot, count=self.futures).left_s(job.job_id)
+            return [forecast_ahead(left_s, self.calibration)]
 
         found = self._asked(ask, records, snapshot)
         return found[0] if found else None

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 
 from mirage.chain.durations import format_duration
 from mirage.domain import Job, JobState
+from mirage.errors import InputError
 from mirage.provision.learn.episode import Floats
+from slurm_sim.files import read_text
+from slurm_sim.formats import parse_json
 
 LEVELS = (0.1, 0.5, 0.9)
 """Of the p10, p50 and p90 that are shown."""
@@ -86,6 +90,22 @@ class Calibration:
 
 
 AS_IT_IS = Calibration()
+
+
+def read_calibration(path: Path) -> Calibration:
+    """From a file that `benchmarks.start_forecasts` wrote. Raises InputError."""
+    try:
+        found = parse_json(read_text(path))["calibration"]
+        levels, cases = found["levels"], int(found["jobs"])
+        low, middle, high = (float(level) for level in levels)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{path}: no calibration of look-ahead ({error!r}); give a file that"
+            " benchmarks.start_forecasts wrote."
+        ) from error
+    if not 0 <= low <= middle <= high <= 1:
+        raise InputError(f"{path}: levels {levels} are no rising shares from 0 to 1.")
+    return Calibration((low, middle, high), cases)
 
 
 def _limit(seconds: int | None) -> str:

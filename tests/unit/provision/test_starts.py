@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,11 +11,12 @@ import pytest
 from mirage.domain import ClusterNode, Job, JobState, Snapshot, WaitSample
 from mirage.errors import AccountingUnavailable, ClusterUnavailable, InputError, MirageError
 from mirage.provision.learn.background import Background
+from mirage.provision.learn.forecast import read_cluster
 from mirage.provision.learn.futures import Futures
 from mirage.provision.learn.joblog import log_of
-from mirage.provision.starts.ahead import StartsAhead, plan_s
+from mirage.provision.starts.ahead import StartsAhead, forecast_ahead, plan_s
 from mirage.provision.starts.answer import Question, StartSources
-from mirage.provision.starts.forecast import AS_IT_IS, Calibration, Shape
+from mirage.provision.starts.forecast import AS_IT_IS, Calibration, Shape, read_calibration
 from mirage.provision.starts.like_jobs import forecast_from_like_jobs, places, rank_in
 from mirage.provision.starts.records import futures_of
 from mirage.provision.starts.replay import Replay
@@ -24,6 +26,7 @@ from slurm_sim.config import ClusterConfig, Params, whole_nodes
 from slurm_sim.seconds import DAY_S, HOUR_S
 from slurm_sim.workload import generate, load_model
 
+MODELS = Path(__file__).parents[3] / "models" / "ls6-a100"
 NOW, SIZE = 100 * DAY_S, 4
 EQUAL = Params(priority_weight_fairshare=0)
 
@@ -139,6 +142,20 @@ def test_calibration_asks_a_law_that_was_too_short_for_more():
     assert Calibration.of(ranks[:5]) == AS_IT_IS
 
 
+def test_a_calibration_comes_from_a_results_file_and_anything_else_is_refused(tmp_path):
+    path = tmp_path / "result.json"
+    path.write_text('{"calibration": {"levels": [0.02, 0.6, 0.99], "jobs": 50}}')
+    found = read_calibration(path)
+    assert found == Calibration((0.02, 0.6, 0.99), 50)
+    forecast = forecast_ahead(np.arange(101.0), found)
+    assert forecast.wait_s == pytest.approx((2, 60, 99))
+    assert "checked on 50 past waits" in forecast.reason
+    for text in ("{}", "[]", "x", '{"calibration": {"levels": [0.9, 0.5, 0.1], "jobs": 50}}'):
+        path.write_text(text)
+        with pytest.raises(InputError, match=r"result\.json"):
+            read_calibration(path)
+
+
 def test_ranks_of_equal_waits_are_spread_evenly():
     zeros, shares = np.zeros(4), np.full(4, 0.25)
     ranks = [rank_in(zeros, shares, 0.0, place) for place in places(1000)]
@@ -243,6 +260,38 @@ def test_a_shape_is_answered_from_records_alone():
     assert smaller.shape.instead_of(asked.shape) == "1 nodes instead of 2"
     assert 0 <= asked.forecast.wait_s[0] <= asked.forecast.wait_s[1] <= asked.forecast.wait_s[2]
     assert asked.forecast.method == "like jobs"
+
+
+@pytest.mark.parametrize("method", ["lookahead", "quantile"])
+def test_a_model_folder_makes_it_look_ahead_with_learnt_or_recorded_habits(method):
+    folder = MODELS / method
+    cluster = read_cluster(folder)
+    begin_s = NOW - 3 * DAY_S
+    jobs = [
+        JobSpec(40, 8 * HOUR_S, HOUR_S, user=f"u{number % 5}", submit_s=begin_s + 3000 * number)
+        for number in range(86)
+    ]
+    simulation = Simulator(cluster, jobs, start_s=begin_s)
+    simulation.run_until(NOW)
+    answering = sources(SimulatedCluster(simulation), model=str(folder), futures=2)
+    answering = replace(answering, describe=lambda: cluster)
+    asked, shorter, *_ = answering.of_shape(Question(40, 8 * HOUR_S, None)).forecasts
+    assert asked.forecast.method == shorter.forecast.method == "look-ahead"
+    assert "simulated futures" in asked.forecast.reason
+    last_id = max(job.job_id for job in simulation.pending())
+    of_last = answering.of_job(last_id).forecasts[0].forecast
+    assert of_last.method == "look-ahead"
+    assert of_last.wait_s[1] > 0
+
+
+def test_without_enough_records_for_look_ahead_like_jobs_answer():
+    warnings = list[str]()
+    answering = sources(busy_site(), model=str(MODELS / "quantile"), warn=warnings.append)
+    cluster = answering.cluster
+    cluster.has_accounting = False  # type: ignore[attr-defined]
+    found = answering.of_shape(Question(2, 2 * HOUR_S, None))
+    assert found.forecasts[0].forecast.method == "like jobs"
+    assert any("look-ahead needs 50" in text for text in warnings)
 
 
 def test_without_accounting_the_running_jobs_are_what_is_known():
