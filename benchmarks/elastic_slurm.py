@@ -6,7 +6,9 @@ without them.
 Two instances of scripts/slurm-up get the same jobs of Carol's at the same seconds: mostly fewer
 than there are nodes, and two bursts that queue. In one of them Alice has two elastic jobs and Bob
 one, none of which has a GPU of its own (`workers.min = 0`). Alice's controller is killed twice
-(SIGKILL) and started again. A job's delay is its wait with elastic jobs less its wait without.
+(SIGKILL) and started again. A job's delay is its wait with elastic jobs less its wait without. It
+has two parts: the wait beside elastic tasks, which is theirs, and what Slurm makes of it where two
+jobs come in another order.
 Times are slurmdbd's. Writes JSON.
 """
 
@@ -266,6 +268,7 @@ def compare(site: Site, control: Site, jobs: Sequence[OtherJob], window: tuple[i
         for number in range(len(jobs))
     ]
     tasks = [row for row in mine if parse_task_tag(row["Comment"])]
+    beside = [wait_beside(row, tasks) for row in others(mine)]
     names = Counter(row["Comment"].rpartition(" ")[0] for row in tasks)
     used = {
         "others": sum(gpu_seconds(row, stopped_s) for row in others(mine)),
@@ -284,6 +287,9 @@ def compare(site: Site, control: Site, jobs: Sequence[OtherJob], window: tuple[i
             "delay_s_max": max(delays),
             "delayed_by_more_than_a_slot": sum(delay > SLOT_S for delay in delays),
             "delays_s": delays,
+            "wait_beside_elastic_s_mean": round(fmean(beside), 1),
+            "wait_beside_elastic_s_max": max(beside),
+            "wait_beside_elastic_more_than_a_slot": sum(each > SLOT_S for each in beside),
         },
         "gpu_seconds": used,
         "share_of_gpus": {
@@ -301,6 +307,19 @@ def compare(site: Site, control: Site, jobs: Sequence[OtherJob], window: tuple[i
 def others(rows: Sequence[dict[str, str]]) -> list[dict[str, str]]:
     """Carol's jobs of this run."""
     return [row for row in rows if row["JobName"].startswith("other-")]
+
+
+def wait_beside(row: dict[str, str], tasks: Sequence[dict[str, str]]) -> int:
+    """Seconds of a job's wait in which an elastic task had a GPU anywhere: what it can have cost
+    the job directly, at most.
+    """
+    begin_s, end_s = int(row["Submit"]), int(row["Start"])
+    held = [
+        range(max(int(task["Start"]), begin_s), min(int(task["End"]), end_s))
+        for task in tasks
+        if "gres/gpu" in task["AllocTRES"] and task["Start"].isdigit() and task["End"].isdigit()
+    ]
+    return len({second for each in held for second in each})
 
 
 def gpu_seconds(row: dict[str, str], until_s: int) -> int:
