@@ -1,11 +1,12 @@
 """Schedulers in Pollux's published comparison: its eight workloads, and workloads drawn anew.
 
     python -m benchmarks.elastic_pollux --model models/elastic-pollux [--model DIR ...]
-        [--drawn 20] [--search 6]
+        [--drawn 20] [--search 6] [--keep]
     python -m benchmarks.elastic_pollux --table
 
 Writes benchmarks/elastic-pollux.json. ``--search N ...``: also runs the small Pollux on these
 published workloads, a minute of CPU time each. The first model is the one that is compared.
+``--keep``: schedulers without learning that the last results have are not run again.
 ``--table`` prints the last results as Markdown.
 """
 
@@ -107,6 +108,8 @@ def played(allocator: Allocator, setting: ElasticSetting, sequences: Sequence[An
 
 def compared(rows: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Paired differences and ratios of one scheduler to all others, with 95 % intervals."""
+    if name not in rows:
+        return {}
     mine = np.array(rows[name]["mean_s"])
     found = {}
     for other, row in rows.items():
@@ -156,6 +159,7 @@ def main() -> None:
     parser.add_argument("--model", type=Path, action="append", default=[])
     parser.add_argument("--drawn", type=int, default=20)
     parser.add_argument("--search", type=int, nargs="*", default=[])
+    parser.add_argument("--keep", action="store_true")
     parser.add_argument("--table", action="store_true")
     args = parser.parse_args()
     if args.table:
@@ -167,24 +171,22 @@ def main() -> None:
     published = [published_workload(nth, setting.world) for nth in range(1, 9)]  # type: ignore[arg-type]
     seeds = ([int(Part.TEST), nth] for nth in range(args.drawn))
     drawn = [setting.draw(np.random.default_rng(seed)) for seed in seeds]
-    record: dict[str, Any] = {"published_s": {k: list(v) for k, v in PUBLISHED_S.items()}}
+    record: dict[str, Any] = json.loads(RESULT.read_text()) if args.keep else {}
+    record["published_s"] = {name: list(values) for name, values in PUBLISHED_S.items()}
     for part, sequences in (("workloads", published), ("drawn", drawn)):
-        rows: dict[str, Any] = {}
+        rows = record.setdefault(part, {})
         for name, allocator in schedulers(args.model).items():
-            if part == "workloads" or name not in ("tiresias", "optimus-pollux"):
+            if part == "drawn" and name in ("tiresias", "optimus-pollux", "set-user"):
+                continue
+            if name.startswith("set") or name not in rows:
                 rows[name] = played(allocator, setting, sequences)
-                print(
-                    part,
-                    name,
-                    np.round(rows[name]["mean_s"]),
-                    np.mean(rows[name]["mean_s"]).round(1),
-                    flush=True,
-                )
-        record[part] = rows
+                mean_s = np.round(rows[name]["mean_s"])
+                print(part, name, mean_s, mean_s.mean().round(1), flush=True)
         record[f"{part}_set_to"] = compared(rows, "set")
     test = {name: {**row, "mean_s": row["mean_s"][4:]} for name, row in record["workloads"].items()}
     record["workloads_5_to_8_set_to"] = compared(test, "set")
-    record["search"] = {
+    search = record.setdefault("search", {})
+    search |= {
         str(nth): played(SmallPollux(), setting, [published[nth - 1]]) for nth in args.search
     }
     record["decision_ms"] = {

@@ -37,6 +37,10 @@ MOST_KEEP = 0.9
 GRID = (2, 4, 8, 16, 32, 64)
 """GPUs at which a job's speeds are shown to the network."""
 FEATURES = 17 + len(GRID)
+NOISY = (0, 6, 13)
+"""Features that the noise of training is linear in: work left, idle, share of shorter jobs. With all
+of them, most of the noise would be in directions that matter to nobody.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +133,7 @@ class ValueNetwork(nn.Module):
         self.out = nn.Linear(width, ACTIONS)
         nn.init.zeros_(self.out.weight)
         nn.init.zeros_(self.out.bias)
-        self.log_spread = nn.Parameter(torch.tensor([-0.4, 0.0]))
+        self.log_spread = nn.Parameter(torch.tensor([-0.4, -1.5]))
         """Logarithm of the size of each action's noise while training."""
 
     def forward(self, state: Tensor, there: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
 """Training of the set policy for rounds by PPO (Schulman et al. 2017).
 
 A job's action is drawn at its first round and again every `hold` rounds, so that noise moves jobs
-seldom. Most of the noise is linear in what the network sees, with weights that last `window` rounds:
-it stands for another policy, and lasts long enough to matter (state-dependent exploration:
+seldom. Most of the noise is linear in some features, with weights that last `window` rounds: it
+stands for another policy, and lasts long enough to matter (state-dependent exploration:
 Rueckstiess et al. 2008; Raffin et al. 2021). The reward of a round is the number of jobs in the
 cluster, negated: its sum is the mean completion time.
 
@@ -27,7 +27,7 @@ from mirage.elastic.pollux_schedulers import mean_completion_s
 from mirage.elastic.pollux_world import PolluxConfig, PolluxWorld
 from mirage.elastic.rounds import (
     ACTIONS,
-    FEATURES,
+    NOISY,
     RoundView,
     SetRounds,
     ValueNetwork,
@@ -43,9 +43,9 @@ from mirage.rl.options import Count, Fraction, MethodOptions, Rate
 from mirage.rl.ppo import minibatches, normalised, ppo_loss
 
 Draw = Callable[[int], Sequence[ElasticJobs]]
-OWN_NOISE = 0.1
+OWN_NOISE = 0.03
 """Variance of the part of the noise that is each job's own."""
-AVERAGE = 0.6
+AVERAGE = 0.5
 """Share of the older weights in the averaged network, which is the one that is kept."""
 RIDGE = 1e-2
 """Keeps the linear critic's weights small."""
@@ -59,7 +59,7 @@ LEFT_H = (0.1, 1.0, 10.0, 100.0)
 class RoundsOptions(MethodOptions):
     """Of one training."""
 
-    iterations: Count = 24
+    iterations: Count = 10
     """Times that workloads are played and learnt from."""
     workloads: Count = 8
     """Drawn anew in each iteration."""
@@ -86,9 +86,9 @@ class RoundsOptions(MethodOptions):
     """Lambda of the generalised advantage."""
     reach: Fraction = 0.2
     """How far PPO's ratio counts."""
-    validation: Count = 12
+    validation: Count = 8
     """Workloads that choose the weights that are kept."""
-    score_every: Count = 4
+    score_every: Count = 5
     """Iterations between two validations."""
 
 
@@ -151,12 +151,12 @@ class RoundsLearner:
         world.adapt(tunes=True, packs=True)
         actions = np.zeros((*world.arrival.shape, ACTIONS))
         known = np.zeros(world.arrival.shape, dtype=bool)
-        weights = torch.zeros(world.clusters, FEATURES, ACTIONS)
+        weights = torch.zeros(world.clusters, len(NOISY), ACTIONS)
         decisions, totals, rewards = [], [], []
         for now in range(options.rounds):
             world.begin_slot()
             if now % options.window == 0:
-                weights = torch.randn(world.clusters, FEATURES, ACTIONS)
+                weights = torch.randn(world.clusters, len(NOISY), ACTIONS)
             due = world.active & (~known | (now % options.hold == 0))
             known |= due
             seen = view(world)
@@ -178,7 +178,7 @@ class RoundsLearner:
         state = torch.from_numpy(features(world, seen)[rows])
         there = torch.from_numpy(seen.there[rows])
         mean, spread = self._policy(state, there)
-        noise = state @ weights[torch.from_numpy(rows)] / FEATURES**0.5
+        noise = state[..., NOISY] @ weights[torch.from_numpy(rows)] / len(NOISY) ** 0.5
         noise = noise + OWN_NOISE**0.5 * torch.randn_like(mean)
         action = mean + spread / _size(state) * noise
         row, place = np.nonzero(places[rows])
@@ -280,7 +280,7 @@ def _totals(world: PolluxWorld) -> Floats:
 
 def _size(state: Tensor) -> Tensor:
     """Standard deviation of the noise of each job before it is scaled, [..., J, 1]."""
-    return (state.square().mean(dim=-1, keepdim=True) + OWN_NOISE).sqrt()
+    return (state[..., NOISY].square().mean(dim=-1, keepdim=True) + OWN_NOISE).sqrt()
 
 
 def _log_prob(action: Tensor, mean: Tensor, spread: Tensor) -> Tensor:
