@@ -151,15 +151,23 @@ def _train_rounds(
             progress(row)
 
     found = train_rounds(learner, options, validation, progress=note)
-    networks = Networks(learner.averaged, nn.Identity())
+    scores = {
+        plan.teacher: float(rule.mean_jct_slots.mean()),
+        "online": found.score / config.slot_s,
+    }
+    scored = [row for row in curve if row.score == row.score]
+    points = [CurvePoint(row.stage, row.round, row.score / config.slot_s) for row in scored]
     return TrainingResult(
-        model=replace(model, networks=networks.eval(), options=options_table(options)),
-        curve=[row for row in curve if row.score == row.score],
+        model=replace(
+            model,
+            networks=Networks(learner.averaged, nn.Identity()).eval(),
+            options=options_table(options),
+            curve=points,
+            references=scores,
+        ),
+        curve=scored,
         agreement=float("nan"),
-        scores={
-            plan.teacher: float(rule.mean_jct_slots.mean()),
-            "online": found.score / config.slot_s,
-        },
+        scores=scores,
         wall_s=time.monotonic() - began,
         cpu_s=time.process_time() - cpu,
     )
