@@ -133,7 +133,7 @@ def overload(models: Path) -> Json:
 def stream(models: Path) -> Json:
     """On the sequences of `overload`."""
     setting = PlacementSetting(workload=PlacementWorkload(total_work="alone"))
-    placers = simple("random", "sjf", "tetris", "srtf")
+    placers = simple("sjf", "srtf")
     placers["paper, stream"] = papers(models, "stream")
     return {"a job alone takes its length": compare(setting, 5, placers)}
 
