@@ -36,7 +36,7 @@ TRAINING = [str(HERE / "elastic_training.py")]
 TIMING = ["--beat", "0.1", "--silent", "2", "--snapshot", "1"]
 PHASES = ("prepare", "migrate", "switch", "commit", "restore", "snapshot", "register", "roster")
 """Events of the coordinator after which a victim is killed; beside these, any time."""
-KILLS_A_JOB = 20
+KILLS_A_JOB, KILL_STEPS = 20, 200
 END_S = 300.0
 
 
@@ -203,7 +203,7 @@ class Killer:
 
 
 def one_job(base: Path, optimizer: str, wish: int, seed: int) -> tuple[list[Any], dict[str, str]]:
-    trial = Trial(base / f"kills-{seed}", optimizer=optimizer, steps=300, pace=0.02)
+    trial = Trial(base / f"kills-{seed}", optimizer=optimizer, steps=KILL_STEPS, pace=0.02)
     with trial.job as job, Client(trial.path) as client:
         trial.start(2, 2)
         killer = Killer(trial, client, random.Random(seed))
@@ -230,8 +230,8 @@ def _revive(job: LocalJob) -> None:
         job.start_coordinator()
 
 
-def measure_kills(base: Path, wish: int, seed: int) -> dict[str, Any]:
-    wanted = {name: undisturbed(base / "undisturbed", name, 300) for name in ("sgd", "adam")}
+def measure_kills(base: Path, wish: int, seed: int) -> None:
+    wanted = {name: undisturbed(base / "undisturbed", name, KILL_STEPS) for name in ("sgd", "adam")}
     log: list[dict[str, Any]] = []
     jobs = []
     while len(log) < wish:
@@ -241,16 +241,33 @@ def measure_kills(base: Path, wish: int, seed: int) -> dict[str, Any]:
         log += done
         jobs.append({"seed": number, "kills": len(done), "same": got == wanted[optimizer]})
         print(jobs[-1], len(log), flush=True)
-        if got != wanted[optimizer]:
-            print("DIFFERENT", got, wanted[optimizer], flush=True)
-    return {
-        "kills": len(log),
-        "jobs": jobs,
+        found = {
+            "jobs": jobs,
+            "by_role": dict(Counter(each["role"] for each in log)),
+            "by_phase": dict(Counter(each["phase"] for each in log)),
+            "undisturbed": wanted,
+        }
+        save_kills(f"seed {seed}", found)
+
+
+def save_kills(run: str, found: dict[str, Any]) -> None:
+    """Writes this run's kills, and the sums over all runs in the file."""
+    record = read_results()
+    runs = record.get("kills", {}).get("runs", {}) | {run: found | {"machine": machine()}}
+    jobs = [job for each in runs.values() for job in each["jobs"]]
+    record["kills"] = {
+        "kills": sum(job["kills"] for job in jobs),
+        "jobs": len(jobs),
         "identical": all(job["same"] for job in jobs),
-        "by_role": dict(Counter(each["role"] for each in log)),
-        "by_phase": dict(Counter(each["phase"] for each in log)),
-        "undisturbed": wanted,
+        "by_role": dict(sum((Counter(each["by_role"]) for each in runs.values()), Counter())),
+        "by_phase": dict(sum((Counter(each["by_phase"]) for each in runs.values()), Counter())),
+        "runs": runs,
     }
+    write_whole(RESULTS, json.dumps(record, indent=1) + "\n")
+
+
+def read_results() -> dict[str, Any]:
+    return dict(json.loads(RESULTS.read_text())) if RESULTS.exists() else {}
 
 
 def main() -> None:
@@ -261,14 +278,11 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="keeps the jobs' folders there")
     given = parser.parse_args()
     base = given.folder or Path(tempfile.mkdtemp(prefix="elastic-"))
-    found: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    started = time.time()
-    if given.what == "bits":
-        found["bits"] = measure_bits(base)
-    else:
-        found["kills"] = measure_kills(base, given.kills, given.seed)
-    found[given.what] |= {"machine": machine(), "wall_s": round(time.time() - started, 1)}
-    write_whole(RESULTS, json.dumps(found, indent=1) + "\n")
+    if given.what == "kills":
+        measure_kills(base, given.kills, given.seed)
+        return
+    found = measure_bits(base) | {"machine": machine()}
+    write_whole(RESULTS, json.dumps(read_results() | {"bits": found}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -348,6 +348,9 @@ class Coordinator:
             return
         if message.incarnation != self.state.incarnation or self.state.job is None:
             return
+        if message.version <= self.state.manifest.version:
+            self._pause_reached(message.version)
+            return
         parts = self._parts.setdefault((message.incarnation, message.version), {})
         parts[message.part.file] = message.part
         found = {index for part in parts.values() for index in part.slices}
@@ -355,14 +358,15 @@ class Coordinator:
             self._commit_snapshot(message.version, tuple(parts.values()))
 
     def _commit_snapshot(self, version: int, parts: tuple[protocol.SavedSlices, ...]) -> None:
-        if self.state.manifest is None or version < self.state.manifest.version:
-            return
         self._lines.sync()
         self.file.change(manifest=Manifest(version=version, parts=parts))
         self._parts = {key: each for key, each in self._parts.items() if key[1] > version}
         snapshots.remove_old(self.path, parts, version)
         self._saved_at = time.monotonic()
         self._event("snapshot", version=version)
+        self._pause_reached(version)
+
+    def _pause_reached(self, version: int) -> None:
         if self.pause is not None and version >= self.pause.version:
             self._paused()
 
@@ -694,7 +698,7 @@ class Coordinator:
     # --- snapshots, stop, end
 
     def _snapshot(self, now: float) -> None:
-        due = now - self._saved_at > self.timing.snapshot_s
+        due = now - self._saved_at > self.timing.snapshot_s and self._step() > self._saved_step()
         if due and self.scaling is None and self.pause is None and self._settled():
             self._saved_at = now
             self._save_at(self._clock(), hold=False)

@@ -347,6 +347,8 @@ class Server:
         peers = {peer.name: peer for peer in scaling.servers}
         for name in sorted({scaling.owners[index] for index in leaving}):
             taken = [index for index in leaving if scaling.owners[index] == name]
+            if peers[name].session not in self._peers:
+                self._connect(peers[name])
             connection = self._peers.get(peers[name].session)
             if connection is not None:  # else the coordinator gives up this scaling
                 self._hand_over(connection, scaling, taken)
@@ -404,7 +406,7 @@ class Server:
     def _write(self, save: protocol.SaveAt) -> None:
         """In the background, from copies."""
         copies = {index: each.buffers() for index, each in self.slices.items()}
-        file = snapshots.file_name(save.version, save.incarnation, self.coordinator.session)
+        file = snapshots.new_file_name(save.version)
 
         def write() -> None:
             try:

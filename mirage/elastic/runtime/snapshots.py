@@ -115,6 +115,6 @@ def remove_old(path: Path, keep: Sequence[SavedSlices], version: int) -> None:
             file.unlink(missing_ok=True)
 
 
-def file_name(version: int, incarnation: int, session: str) -> str:
-    """Of one server's part: no two writers share one."""
-    return f"v{version}-i{incarnation}-{session}.safetensors"
+def new_file_name(version: int) -> str:
+    """Of one server's part: never used twice, since a manifest may name the earlier file."""
+    return f"v{version}-{secrets.token_hex(8)}.safetensors"

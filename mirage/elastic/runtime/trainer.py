@@ -301,7 +301,7 @@ class _Plane:
     def _pull(self, only: Sequence[str] | None = None) -> None:
         if self._view is None:
             return
-        for peer in self._view.servers:
+        for peer in self._reached():
             if only is None or peer.session in only:
                 self._replies.pop(peer.session, None)
                 self._servers[peer.session].send(
@@ -314,6 +314,11 @@ class _Plane:
                     )
                 )
 
+    def _reached(self) -> list[Peer]:
+        """The servers that it is connected to."""
+        servers = self._view.servers if self._view is not None else ()
+        return [peer for peer in servers if peer.session in self._servers]
+
     def _of(self, peer: Peer) -> tuple[int, ...]:
         assert self._view is not None
         return tuple(i for i, owner in enumerate(self._view.owners) if owner == peer.name)
@@ -322,7 +327,7 @@ class _Plane:
         """Sends each server what it does not have of these sums."""
         if self._view is None:
             return
-        for peer in self._view.servers:
+        for peer in self._reached():
             new = [key for key in nodes if (peer.session, key) not in self._pushed]
             if not new:
                 continue
@@ -355,12 +360,20 @@ class _Plane:
         poller.poll(wait_ms)
         while (message := self._forwarder.receive()) is not None:
             self._obey(message)
+        self._reach_the_rest()
         for session, connection in list(self._servers.items()):
             try:
                 while session in self._servers and (got := connection.receive()) is not None:
                     self._take(session, got[0], got[1])
             except ProtocolError as error:
                 log.warning("a message was dropped: %s", error)
+
+    def _reach_the_rest(self) -> None:
+        """Tries again to connect to servers that did not answer, until a view is without them."""
+        before = self._reached()
+        if self._view is not None and len(before) < len(self._view.servers):
+            self._connect(self._view.servers)
+            self._pull([peer.session for peer in self._reached() if peer not in before])
 
     def _obey(self, message: Message) -> None:
         if isinstance(message, protocol.Welcome):
@@ -383,7 +396,7 @@ class _Plane:
             index: {snapshots.PARAMETER: values[each.first : each.last]}
             for index, each in enumerate(self._slices)
         }
-        file = snapshots.file_name(0, 0, self._forwarder.session)
+        file = snapshots.new_file_name(0)
         part = snapshots.write_part(self.path, file, slices)
         self._forwarder.send(protocol.Saved(incarnation=0, version=0, part=part))
 

@@ -156,6 +156,6 @@ def begin(stage: Stage) -> tuple[Player, Player, protocol.View]:
 def save(server: Player, view: protocol.View, version: int) -> None:
     """The server has saved all its slices."""
     mine = tuple(i for i, owner in enumerate(view.owners) if owner == server.name)
-    file = snapshots.file_name(version, view.incarnation, server.link.identity)
+    file = snapshots.new_file_name(version)
     part = protocol.SavedSlices(file=file, slices=mine, sha256="0")
     server.send(protocol.Saved(incarnation=view.incarnation, version=version, part=part))

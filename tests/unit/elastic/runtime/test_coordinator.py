@@ -100,6 +100,17 @@ def test_a_lost_owner_takes_the_job_back_to_its_last_snapshot(stage: Stage) -> N
     assert [part.file[:4] for part in back.load] == ["v20-"]
 
 
+def test_a_snapshot_of_a_version_that_is_saved_changes_nothing(stage: Stage) -> None:
+    server, worker, view = begin(stage)
+    save(server, view, 20)
+    stage.until(lambda: "snapshot" in events(stage))
+    manifest = stage.coordinator.state.manifest
+    save(server, view, 20)
+    worker.send(protocol.StatusQuery())
+    assert worker.expect(protocol.Status).snapshot == 20
+    assert stage.coordinator.state.manifest == manifest
+
+
 def test_a_coordinator_killed_before_the_switch_forgets_the_scaling(stage: Stage) -> None:
     server, _, view = begin(stage)
     second, prepare = prepared(stage, server, view)

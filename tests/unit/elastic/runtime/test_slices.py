@@ -124,6 +124,7 @@ def test_a_snapshot_is_read_as_written_or_refused(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1] + b"x")
     with pytest.raises(MirageError, match="not as it was written"):
         snapshots.read_parts(tmp_path, [part], [3])
+    assert snapshots.new_file_name(5) != snapshots.new_file_name(5)
     snapshots.remove_old(tmp_path, [], 4)
     assert path.exists()
     snapshots.remove_old(tmp_path, [], 5)
