@@ -13,7 +13,7 @@ from rich.live import Live
 from mirage.chain.progress import ChainProgress
 from mirage.cli.table import console
 from mirage.config import TRAINED, UNTRAINED, PolicyConfig
-from mirage.demo.oracle import Oracle
+from mirage.demo.oracle import OraclePolicy
 from mirage.demo.run import CLUSTER, DemoProgress, DemoResult, Scenario, run_chains
 from mirage.demo.show import results_table, save_picture, screen, verdict
 from mirage.errors import InputError
@@ -70,7 +70,11 @@ def _nodes(text: str) -> int:
 def run(args: argparse.Namespace) -> int:
     scenario = Scenario(seed=args.seed, link_nodes=args.nodes)
     reactive, chosen = _policy("reactive", None), _chosen(args.policy, args.model)
-    policies: list[Callable[[Simulator], Policy]] = [lambda _: reactive, lambda _: chosen, Oracle]
+    policies: list[Callable[[Simulator], Policy]] = [
+        lambda _: reactive,
+        lambda _: chosen,
+        OraclePolicy,
+    ]
     if not args.json:
         _make_folder(args.out)
     rows: list[DemoProgress] = []
@@ -100,12 +104,16 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if not show:
         console.print(screen(scenario, rows))
+    _print_results(scenario, results, args.out)
+    return 0
+
+
+def _print_results(scenario: Scenario, results: list[DemoResult], out: Path) -> None:
     console.print(results_table(results))
     console.print(verdict(results))
-    picture = args.out / "demo.png"
+    picture = out / "demo.png"
     save_picture(scenario, results, picture)
     console.print(f"Picture: {picture}")
-    return 0
 
 
 def _chosen(name: str | None, model: str | None) -> Policy:

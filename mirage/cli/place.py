@@ -57,6 +57,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _add_setting(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("simulated cluster and jobs")
+    _add_workload(group)
+    _add_episode(group)
+
+
+def _add_workload(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--topology",
         default="2,2,2,2",
@@ -91,6 +96,9 @@ def _add_setting(parser: argparse.ArgumentParser) -> None:
             " alone (default %(default)s)"
         ),
     )
+
+
+def _add_episode(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--steps",
         type=positive,

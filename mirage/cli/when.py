@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
 def _answer(args: argparse.Namespace) -> StartAnswer:
     from mirage.cli.learning import errors
     from mirage.config_sources import SITE_FILE, is_there, load, user_file
-    from mirage.provision.starts.answer import Question, StartSources
+    from mirage.provision.starts.answer import StartQuestion, StartSources
     from mirage.provision.starts.forecast import AS_IT_IS, read_calibration
     from mirage.slurm.commands import CommandCluster
     from mirage.slurm.runner import Runner
@@ -104,7 +104,7 @@ def _answer(args: argparse.Namespace) -> StartAnswer:
     )
     if args.job is not None:
         return sources.of_job(args.job)
-    return sources.of_shape(Question(args.nodes or 1, args.time, args.partition))
+    return sources.of_shape(StartQuestion(args.nodes or 1, args.time, args.partition))
 
 
 def _record(found: StartAnswer) -> Json:

@@ -15,7 +15,7 @@ LOOK_S = HOUR_S
 
 
 @dataclass(frozen=True)
-class Oracle:
+class OraclePolicy:
     """Lets the successor in at the last hour from which it starts before its predecessor ends.
 
     It forks the simulation, other users' later jobs included. What its own later releases change it

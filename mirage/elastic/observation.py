@@ -38,7 +38,7 @@ class Encoder(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Observation:
+class ElasticObservation:
     """One batch of each of B clusters."""
 
     state: Floats
@@ -110,14 +110,14 @@ def batch_of(world: ElasticWorld, places: int, nth: Ints) -> Ints:
     return found
 
 
-def observe(world: ElasticWorld, encoder: Encoder, jobs: Ints) -> Observation:
+def observe(world: ElasticWorld, encoder: Encoder, jobs: Ints) -> ElasticObservation:
     """The state of a batch [B, J] in the middle of a slot."""
     clusters, places = jobs.shape
     there = jobs >= 0
     allowed = np.take_along_axis(world.allowed(), np.maximum(jobs, 0)[..., None], axis=1)
     possible = np.ones((clusters, places * KINDS + 1), dtype=bool)
     possible[:, :-1] = (allowed & there[..., None]).reshape(clusters, -1)
-    return Observation(
+    return ElasticObservation(
         state=encoder.encode(world, jobs),
         possible=possible,
         jobs=jobs,

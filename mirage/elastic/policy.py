@@ -13,8 +13,8 @@ from mirage.elastic.network import Networks
 from mirage.elastic.observation import (
     EMPTY,
     KINDS,
+    ElasticObservation,
     Encoder,
-    Observation,
     batch_of,
     observe,
     task_of,
@@ -22,7 +22,7 @@ from mirage.elastic.observation import (
 from mirage.elastic.world import ElasticWorld, Ints
 from mirage.rl.policy import log_policy, sample_actions
 
-Act = Callable[[Observation, Ints], Ints]
+Act = Callable[[ElasticObservation, Ints], Ints]
 """A batch of each cluster, and the rows that ask -> the actions of these rows."""
 
 
@@ -81,7 +81,7 @@ class NetworkAct:
     generator: torch.Generator | None = None
     """Samples with it; None: the most probable action, as in service."""
 
-    def __call__(self, seen: Observation, rows: Ints) -> Ints:
+    def __call__(self, seen: ElasticObservation, rows: Ints) -> Ints:
         """See `Act`."""
         log_probs = log_probs_of(self.networks, *as_tensors(seen, rows))
         best = log_probs.argmax(dim=-1)
@@ -89,7 +89,7 @@ class NetworkAct:
         return np.asarray(chosen.numpy(), dtype=np.int64)
 
 
-def as_tensors(seen: Observation, rows: Ints) -> tuple[Tensor, Tensor, Tensor]:
+def as_tensors(seen: ElasticObservation, rows: Ints) -> tuple[Tensor, Tensor, Tensor]:
     """State [n, J, F], places with a job [n, J], possible actions [n, 3 J + 1]."""
     return (
         torch.from_numpy(seen.state[rows]),

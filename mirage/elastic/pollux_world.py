@@ -9,7 +9,7 @@ seen at the next one. Time is in seconds, epochs and rounds end as in Pollux's p
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -173,16 +173,6 @@ def _canonical(app: Application, placement: Placement) -> Placement:
 def shared_rates() -> Rates:
     """One for all worlds of a process: a row takes up to a tenth of a second."""
     return Rates()
-
-
-@dataclass(kw_only=True)
-class Place:
-    """Where the GPUs of a job are."""
-
-    nodes: list[int]
-    """In the order in which they were taken."""
-    gpus: list[int] = field(default_factory=list)
-    """On each of these nodes."""
 
 
 class PolluxWorld(ElasticWorld):

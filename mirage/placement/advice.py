@@ -22,8 +22,8 @@ from mirage.domain import Job
 from mirage.placement.jobs import alone_flops
 from mirage.placement.live_state import LiveState, PlacedJob, TargetNode, free_gpus
 from mirage.placement.rooms import (
+    JobStart,
     Rooms,
-    Start,
     has_room,
     relocated,
     share_of,
@@ -80,7 +80,7 @@ class Move:
     price_gpu_s: float
     assigned: Bools
     """GPUs of each job afterwards, [J, M]."""
-    starts: tuple[Start, ...] = ()
+    starts: tuple[JobStart, ...] = ()
 
     @property
     def gain(self) -> float:
@@ -198,7 +198,7 @@ def _best_of(state: LiveState, terms: Terms, choices: Sequence[_Choice]) -> Move
     return best
 
 
-def _begun(state: LiveState, choice: _Choice, already: Collection[int]) -> tuple[Start, ...]:
+def _begun(state: LiveState, choice: _Choice, already: Collection[int]) -> tuple[JobStart, ...]:
     """Waiting jobs for which a choice makes room, and which had none before."""
     if len(already) == len(state.waiting):
         return ()
@@ -210,11 +210,11 @@ def _begun(state: LiveState, choice: _Choice, already: Collection[int]) -> tuple
     return tuple(each for each in starts(state, rooms) if each.job.job_id not in already)
 
 
-def starts(state: LiveState, rooms: Rooms) -> list[Start]:
+def starts(state: LiveState, rooms: Rooms) -> list[JobStart]:
     """Waiting jobs that there is room for, by priority. Who is tied to certain nodes is left out,
     and so are all where nodes have different types of GPU, which squeue does not show.
     """
-    found: list[Start] = []
+    found: list[JobStart] = []
     if len({room.gpu_type for room in rooms.values()}) > 1:
         return found
     for job in state.waiting:
@@ -238,14 +238,14 @@ def starts(state: LiveState, rooms: Rooms) -> list[Start]:
     return found
 
 
-def _start(state: LiveState, job: Job, nodes: Sequence[str], gpus: int, rooms: Rooms) -> Start:
+def _start(state: LiveState, job: Job, nodes: Sequence[str], gpus: int, rooms: Rooms) -> JobStart:
     chosen = np.zeros(len(state.topology), dtype=bool)
     for node in nodes:
         chosen |= free_gpus(state.topology, rooms[node].gpus, gpus)
     distance, per_root = state.usual_work
     alone = alone_flops(state.model, np.array([job.gpus]), distance, per_root)[0]
     worth = float(alone) / (state.model.efficiency * state.model.gpu_flops)
-    return Start(job=job, nodes=tuple(nodes), gpus=chosen, worth=worth)
+    return JobStart(job=job, nodes=tuple(nodes), gpus=chosen, worth=worth)
 
 
 def _counted_s(state: LiveState, terms: Terms) -> Floats:

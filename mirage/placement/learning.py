@@ -55,7 +55,7 @@ class PaperOptions(MethodOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CurvePoint:
+class PaperCurvePoint:
     """One point of figures 4 and 5."""
 
     sequences: int
@@ -76,7 +76,7 @@ class Training:
     """What came of it so far."""
 
     network: PaperNetwork
-    curve: list[CurvePoint] = field(default_factory=list)
+    curve: list[PaperCurvePoint] = field(default_factory=list)
 
 
 def train_paper(
@@ -176,10 +176,12 @@ class _Loop:
             joint = log_prob_of(log_probs, actions).sum(dim=-1)  # equation 7
             backward(reinforce_loss(joint, weights[part]))
 
-    def _point(self, done: int, spent_s: float, recent: list[tuple[float, float]]) -> CurvePoint:
+    def _point(
+        self, done: int, spent_s: float, recent: list[tuple[float, float]]
+    ) -> PaperCurvePoint:
         tested = roll_out(PaperAgent(self._training.network), self._setting.config, self._test)
         reward, slowdown = np.mean(recent, axis=0)
-        return CurvePoint(
+        return PaperCurvePoint(
             sequences=done,
             env_steps=self._env_steps,
             seconds=spent_s,

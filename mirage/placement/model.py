@@ -17,7 +17,7 @@ from mirage.models.folder import check_folder, write_folder
 from mirage.models.recipe import About, Recipe
 from mirage.placement.guided import GuidedOptions, GuidedPoint
 from mirage.placement.image import Image
-from mirage.placement.learning import CurvePoint, PaperOptions
+from mirage.placement.learning import PaperCurvePoint, PaperOptions
 from mirage.placement.paper import PaperNetwork
 from mirage.placement.scalable import ScalableNetwork
 from mirage.placement.setting import PlacementSetting
@@ -48,7 +48,7 @@ class PaperModel:
     """The paper's agent as a model folder."""
 
     network: PaperNetwork
-    curve: Sequence[CurvePoint]
+    curve: Sequence[PaperCurvePoint]
     name: ClassVar[str] = "paper"
 
     def write(self, folder: Path) -> None:
@@ -155,7 +155,7 @@ def read_model(folder: Path) -> PlacementModel:
         points = parse_json(read_text(folder / CURVE))["points"]
         if recipe.method == PaperModel.name:
             paper = _filled(PaperNetwork(Image(**shape)), folder)
-            return PaperModel(paper, [CurvePoint(**point) for point in points])
+            return PaperModel(paper, [PaperCurvePoint(**point) for point in points])
         scalable = _filled(ScalableNetwork(**shape), folder)
         return ScalableModel(scalable, [GuidedPoint(**point) for point in points])
     except (KeyError, TypeError, ValueError, RuntimeError) as error:

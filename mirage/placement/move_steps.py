@@ -39,7 +39,7 @@ class Act(Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class MoveStep:
     """The next one of a move."""
 
     act: Act
@@ -56,7 +56,7 @@ def next_step(
     now_s: int,
     patience: Patience,
     partner_stays: bool = False,
-) -> Step:
+) -> MoveStep:
     """``job``, ``details``: as Slurm shows them now; None: it does not know the job any more.
 
     ``partner_stays``: another job of the move keeps nodes that this one was to have.
@@ -76,11 +76,13 @@ def next_step(
     return _end(MoveOutcome.ELSEWHERE, f"it started on {','.join(job.node_names)}")
 
 
-def _before_requeue(move: JobMove, job: Job, now_s: int, patience: Patience) -> Step:
+def _before_requeue(move: JobMove, job: Job, now_s: int, patience: Patience) -> MoveStep:
     if job.state.is_over:
         was_killed = job.state is JobState.FAILED and job.exit_code == move.exit_code
         if was_killed and not move.requeued and not _is_another(move, job):
-            return Step(act=Act.REQUEUE, words=f"SIG{move.signal} ended it: it has no handler yet")
+            return MoveStep(
+                act=Act.REQUEUE, words=f"SIG{move.signal} ended it: it has no handler yet"
+            )
         return _end(MoveOutcome.ENDED, f"it ended ({job.state.value}) and did not requeue itself")
     if _is_another(move, job):
         return _end(MoveOutcome.STAYED, "it is not the run that was to be moved")
@@ -103,31 +105,31 @@ def _while_pending(
     now_s: int,
     patience: Patience,
     partner_stays: bool,
-) -> Step:
+) -> MoveStep:
     if move.dropped_s is not None:
         return _end(MoveOutcome.ELSEWHERE, "its nodes did not become free: it may start anywhere")
     has_list = set(details.required_nodes) == set(move.to_nodes)
     if details.required_nodes and not has_list:
         return _end(MoveOutcome.ELSEWHERE, "it asks for other nodes than it was given")
     if has_list and partner_stays:
-        return Step(act=Act.DROP, words="the job that has its nodes stays there")
+        return MoveStep(act=Act.DROP, words="the job that has its nodes stays there")
     if has_list:
         if now_s - (job.eligible_s or now_s) > patience.start_s:
-            return Step(act=Act.DROP, words=f"its nodes were not free for {patience.start_s} s")
+            return MoveStep(act=Act.DROP, words=f"its nodes were not free for {patience.start_s} s")
         if now_s - move.intended_s > patience.at_most_s:
-            return Step(act=Act.DROP, words=f"it is kept back ({job.reason})")
+            return MoveStep(act=Act.DROP, words=f"it is kept back ({job.reason})")
         return _wait("it starts again on its nodes")
     if partner_stays:
         return _end(MoveOutcome.ELSEWHERE, "the job that has its nodes stays there")
     if job.nodes != len(move.to_nodes):
         # On a running job Slurm would take a shorter list for a wish to shrink.
         return _end(MoveOutcome.ELSEWHERE, f"it asks for {job.nodes} nodes now")
-    return Step(act=Act.REQUIRE, words=f"it may start on {','.join(move.to_nodes)} only")
+    return MoveStep(act=Act.REQUIRE, words=f"it may start on {','.join(move.to_nodes)} only")
 
 
-def _wait(words: str) -> Step:
-    return Step(act=Act.WAIT, words=words)
+def _wait(words: str) -> MoveStep:
+    return MoveStep(act=Act.WAIT, words=words)
 
 
-def _end(outcome: MoveOutcome, words: str) -> Step:
-    return Step(act=Act.END, words=words, outcome=outcome)
+def _end(outcome: MoveOutcome, words: str) -> MoveStep:
+    return MoveStep(act=Act.END, words=words, outcome=outcome)

@@ -16,7 +16,7 @@ from mirage.errors import ClusterError, ClusterNonsense, Refused, StoreError
 from mirage.placement.advice import Move, Relocation, Terms, advise
 from mirage.placement.live_state import LiveState
 from mirage.placement.move_journal import JobMove, MoveJournal, MoveOutcome
-from mirage.placement.move_steps import Act, Patience, Step, next_step
+from mirage.placement.move_steps import Act, MoveStep, Patience, next_step
 from mirage.ports import Clock, Cluster, JobMover
 from mirage.slurm.job_details import JobDetails
 from slurm_sim.seconds import HOUR_S
@@ -182,7 +182,7 @@ class Mover:
             if other.move == move.move and other is not move
         )
 
-    def _act(self, move: JobMove, step: Step, now_s: int) -> None:
+    def _act(self, move: JobMove, step: MoveStep, now_s: int) -> None:
         log.info("job %d: %s: %s", move.job_id, step.act.value, step.words)
         try:
             if step.act is Act.REQUEUE:

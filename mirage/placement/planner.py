@@ -74,7 +74,7 @@ def queue_of(world: PlacementWorld, cluster: int) -> Queue:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Advice:
+class SearchAdvice:
     """Of a guide, for the J jobs of a queue."""
 
     weight: Floats
@@ -90,7 +90,7 @@ class Advice:
 class Guide(Protocol):
     """What was learned, for the search."""
 
-    def advise(self, world: PlacementWorld) -> dict[int, Advice]:
+    def advise(self, world: PlacementWorld) -> dict[int, SearchAdvice]:
         """By cluster, for those that are not over."""
 
 
@@ -123,7 +123,7 @@ class Planner:
                 actions[cluster, given] = queue.rows[owner[given]]
         return actions
 
-    def plan(self, world: PlacementWorld, queue: Queue, advice: Advice | None) -> Ints:
+    def plan(self, world: PlacementWorld, queue: Queue, advice: SearchAdvice | None) -> Ints:
         """The job of each GPU as an index of the queue, -1 for none, [M]."""
         until_s = time.perf_counter() + self.most_s
         search = _Search(world.config.topology, world.config.model, queue, advice)
@@ -161,7 +161,7 @@ class SizeTable:
 
 class _Search:
     def __init__(
-        self, topology: Topology, model: SpeedModel, queue: Queue, advice: Advice | None
+        self, topology: Topology, model: SpeedModel, queue: Queue, advice: SearchAdvice | None
     ) -> None:
         self._topology, self._model, self._queue = topology, model, queue
         self._weight = 1.0 / queue.length

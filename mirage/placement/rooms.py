@@ -15,7 +15,7 @@ Rooms = Mapping[str, TargetNode]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Start:
+class JobStart:
     """A waiting job that there is room for. Whether it starts there is Slurm's decision."""
 
     job: Job
@@ -101,7 +101,7 @@ def relocated(each: PlacedJob, nodes: Sequence[str], gpus: Bools) -> PlacedJob:
     return replace(each, details=replace(each.details, shares=shares_on(each, nodes)), gpus=gpus)
 
 
-def with_start(rooms: Rooms, start: Start) -> dict[str, TargetNode]:
+def with_start(rooms: Rooms, start: JobStart) -> dict[str, TargetNode]:
     """The rooms once a waiting job has started."""
     found = dict(rooms)
     share = share_of(start.job, "")

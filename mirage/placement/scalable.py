@@ -1,7 +1,7 @@
 """The scalable agent: attention over jobs and GPUs, one network for any number of them.
 
-For each job it gives advice to the search (`planner.Advice`); for each GPU a choice of a job or of
-none, equation 7's product policy, which acts alone or is one more start of the search.
+For each job it gives advice to the search (`planner.SearchAdvice`); for each GPU a choice of a job
+or of none, equation 7's product policy, which acts alone or is one more start of the search.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mirage.placement.planner import Advice, Queue, queue_of
+from mirage.placement.planner import Queue, SearchAdvice, queue_of
 from mirage.placement.speed import SpeedModel
 from mirage.placement.topology import Bools, Topology
 from mirage.placement.world import Ints, PlacementWorld
@@ -248,7 +248,7 @@ class NetworkGuide:
         return (clusters, *self._eyes[1].see(world, clusters))
 
     @torch.no_grad()
-    def advise(self, world: PlacementWorld) -> dict[int, Advice]:
+    def advise(self, world: PlacementWorld) -> dict[int, SearchAdvice]:
         clusters, scene, queues = self.see(world)
         if scene is None:
             return {}
@@ -258,14 +258,14 @@ class NetworkGuide:
 
 def as_advice(
     clusters: Ints, queues: list[Queue], advice: Tensor, logits: Tensor
-) -> dict[int, Advice]:
+) -> dict[int, SearchAdvice]:
     """By cluster. ``advice`` [B, J, 2], ``logits`` [B, M, J + 1]."""
     numbers = advice.double().numpy()
     choice = logits.argmax(dim=-1).numpy()
     found = {}
     for nth, (cluster, queue) in enumerate(zip(clusters, queues, strict=True)):
         count = len(queue.rows)
-        found[int(cluster)] = Advice(
+        found[int(cluster)] = SearchAdvice(
             weight=numbers[nth, :count, 0],
             bend=numbers[nth, :count, 1],
             owner=np.where(choice[nth] < count, choice[nth], -1),

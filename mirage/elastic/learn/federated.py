@@ -20,11 +20,11 @@ from mirage.provision.learn.parallel import ray_module
 from mirage.rl.fit import FitResult, Report, Stop, fit
 
 Weights = Mapping[str, Tensor]
-MakeMember = Callable[[int], "Member"]
+MakeMember = Callable[[int], "FederatedMember"]
 """The number of a cluster -> its member."""
 
 
-class Member:
+class FederatedMember:
     """A cluster: acts by the weights that it last got."""
 
     def __init__(self, networks: Networks, learner: OnlineLearner) -> None:
@@ -41,7 +41,7 @@ class Member:
         return self._learner.gradients()[1]
 
 
-class Pool(Protocol):
+class MemberPool(Protocol):
     """Members at work."""
 
     size: int
@@ -62,11 +62,11 @@ class LocalPool:
         self._queue: deque[tuple[int, Weights]] = deque()
 
     def send(self, nth: int, weights: Weights) -> None:
-        """See `Pool`."""
+        """See `MemberPool`."""
         self._queue.append((nth, weights))
 
     def receive(self) -> tuple[int, list[Tensor]]:
-        """See `Pool`: in the order in which they were sent."""
+        """See `MemberPool`: in the order in which they were sent."""
         nth, weights = self._queue.popleft()
         return nth, self._members[nth].work(weights)
 
@@ -89,11 +89,11 @@ class RayPool:
         self._work: dict[Any, int] = {}
 
     def send(self, nth: int, weights: Weights) -> None:
-        """See `Pool`."""
+        """See `MemberPool`."""
         self._work[self._members[nth].work.remote(weights)] = nth
 
     def receive(self) -> tuple[int, list[Tensor]]:
-        """See `Pool`: in the order in which they are done."""
+        """See `MemberPool`: in the order in which they are done."""
         (done,), _ = self._ray.wait(list(self._work))
         return self._work.pop(done), self._ray.get(done)
 
@@ -107,7 +107,7 @@ class _RayMember:
 
 
 def learn_federated(
-    pool: Pool,
+    pool: MemberPool,
     networks: Networks,
     options: OnlineOptions,
     *,

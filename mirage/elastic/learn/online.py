@@ -24,7 +24,7 @@ from torch import Tensor
 
 from mirage.elastic.baselines import run_slot
 from mirage.elastic.network import Networks
-from mirage.elastic.observation import KINDS, Encoder, Observation
+from mirage.elastic.observation import KINDS, ElasticObservation, Encoder
 from mirage.elastic.policy import BatchAllocator, as_tensors, log_probs_of
 from mirage.elastic.workload import ElasticJobs
 from mirage.elastic.world import Bools, ElasticConfig, ElasticWorld, Floats, Ints, TaskKind
@@ -73,7 +73,7 @@ class OnlineOptions(MethodOptions):
     """`own`: the epochs of the action's job alone (section 6.5)."""
 
 
-def mending_action(seen: Observation) -> Ints:
+def mending_action(seen: ElasticObservation) -> Ints:
     """The rule's action in each poor state, [B]; -1: the state is not poor, or it can't be done.
 
     Poor: a job with several workers and no PS; with several PSs and no worker; or with more than
@@ -115,7 +115,7 @@ class ExploringAct:
         self._rng = np.random.default_rng(seed)
         self.decisions: list[Decisions] = []
 
-    def __call__(self, seen: Observation, rows: Ints) -> Ints:
+    def __call__(self, seen: ElasticObservation, rows: Ints) -> Ints:
         """See `Act`."""
         probs = log_probs_of(self._networks, *as_tensors(seen, rows)).exp().numpy()
         draws = self._rng.random((len(rows), 1)) * probs.sum(axis=1, keepdims=True)

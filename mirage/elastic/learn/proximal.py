@@ -60,7 +60,7 @@ class ProximalOptions(MethodOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Episode:
+class SampledEpisode:
     """Of B clusters, T slots."""
 
     decisions: list[tuple[int, Decisions]]
@@ -71,7 +71,7 @@ class Episode:
 
 def play(
     allocator: BatchAllocator, act: ExploringAct, world: ElasticWorld, *, reward: str
-) -> Episode:
+) -> SampledEpisode:
     """One episode in each cluster."""
     allocator.reset(world)
     decisions: list[tuple[int, Decisions]] = []
@@ -88,7 +88,7 @@ def play(
         present = np.where(np.isnan(world.finish), 1.0, world.finish - slot)
         lost = np.where(there, present - world.last_epochs / best, 0.0)
         rewards.append(-lost.sum(axis=1) / 10)
-    return Episode(decisions=decisions, reward=np.stack(rewards))
+    return SampledEpisode(decisions=decisions, reward=np.stack(rewards))
 
 
 def padded(parts: list[tuple[Floats, Bools]]) -> tuple[Tensor, Tensor]:
@@ -138,7 +138,7 @@ class ProximalLearner:
             self._improve(episode, advantage, (done - options.warm_up) / options.rounds)
         return -float(episode.reward.mean())
 
-    def _advantages(self, episode: Episode) -> Floats:
+    def _advantages(self, episode: SampledEpisode) -> Floats:
         """[T, B]; and steps of the value network."""
         slots, clusters = episode.reward.shape
         first = np.full((slots, clusters), -1)
@@ -175,7 +175,7 @@ class ProximalLearner:
             off = self._networks.values(states[rows], there[rows]) - goal[rows]
             descend(self._value_steps, off.square().mean(), most_norm=1.0)
 
-    def _improve(self, episode: Episode, advantage: Floats, part: float) -> None:
+    def _improve(self, episode: SampledEpisode, advantage: Floats, part: float) -> None:
         options = self._options
         set_rate(self._policy_steps, linear(options.rate, options.rate / 10, part))
         states, there, possible, columns = self._samples(episode, advantage)
@@ -189,7 +189,7 @@ class ProximalLearner:
             descend(self._policy_steps, loss, most_norm=0.5)
 
     def _samples(
-        self, episode: Episode, advantage: Floats
+        self, episode: SampledEpisode, advantage: Floats
     ) -> tuple[Tensor, Tensor, Tensor, dict[str, Tensor]]:
         total = sum(len(each.rows) for _, each in episode.decisions)
         share = min(self._options.decisions / total, 1.0)

@@ -14,7 +14,13 @@ import numpy as np
 from torch import nn
 
 from mirage.elastic.baselines import BASELINES, baseline
-from mirage.elastic.learn.federated import LocalPool, Member, Pool, RayPool, learn_federated
+from mirage.elastic.learn.federated import (
+    FederatedMember,
+    LocalPool,
+    MemberPool,
+    RayPool,
+    learn_federated,
+)
 from mirage.elastic.learn.online import OnlineLearner, OnlineOptions, learn_online
 from mirage.elastic.learn.proximal import ProximalLearner, ProximalOptions, learn_proximal
 from mirage.elastic.learn.rounds import RoundsLearner, RoundsOptions, train_rounds
@@ -100,7 +106,7 @@ class ElasticPlan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingResult:
+class ElasticTrainingResult:
     """A trained policy and its learning curve."""
 
     model: ElasticModel
@@ -114,7 +120,7 @@ class TrainingResult:
     cpu_s: float
 
 
-def train(plan: ElasticPlan, progress: Report | None = None) -> TrainingResult:
+def train(plan: ElasticPlan, progress: Report | None = None) -> ElasticTrainingResult:
     """Trains a policy. Raises InputError."""
     if isinstance(plan.options, RoundsOptions):
         with seeded(plan.seed):
@@ -127,21 +133,13 @@ def train(plan: ElasticPlan, progress: Report | None = None) -> TrainingResult:
 
 def _train_rounds(
     plan: ElasticPlan, options: RoundsOptions, progress: Report | None
-) -> TrainingResult:
+) -> ElasticTrainingResult:
     began, cpu = time.monotonic(), time.process_time()
     setting, config = plan.setting, plan.setting.world
     shape = (options.width, options.layers, options.heads)
     model = new_model(plan.method, setting, plan.teacher, hidden=shape, seed=plan.seed)
-    rng = np.random.default_rng([int(Part.TRAINING), plan.seed])
     validation = setting.sequences(Part.VALIDATION, 0, options.validation)
-    network = model.networks.policy
-    assert isinstance(network, ValueNetwork)
-    assert isinstance(config, PolluxConfig)
-
-    def draw(count: int) -> list[ElasticJobs]:
-        return [setting.draw(rng) for _ in range(count)]
-
-    learner = RoundsLearner(network, config, draw, options, seed=plan.seed)
+    learner = _rounds_learner(plan, options, model)
     rule = roll_out(setting.scheduler(plan.teacher, seed=plan.seed), config, validation)
     curve: list[Progress] = []
 
@@ -157,7 +155,7 @@ def _train_rounds(
     }
     scored = [row for row in curve if row.score == row.score]
     points = [CurvePoint(row.stage, row.round, row.score / config.slot_s) for row in scored]
-    return TrainingResult(
+    return ElasticTrainingResult(
         model=replace(
             model,
             networks=Networks(learner.averaged, nn.Identity()).eval(),
@@ -173,6 +171,20 @@ def _train_rounds(
     )
 
 
+def _rounds_learner(
+    plan: ElasticPlan, options: RoundsOptions, model: ElasticModel
+) -> RoundsLearner:
+    rng = np.random.default_rng([int(Part.TRAINING), plan.seed])
+    network, config = model.networks.policy, plan.setting.world
+    assert isinstance(network, ValueNetwork)
+    assert isinstance(config, PolluxConfig)
+
+    def draw(count: int) -> list[ElasticJobs]:
+        return [plan.setting.draw(rng) for _ in range(count)]
+
+    return RoundsLearner(network, config, draw, options, seed=plan.seed)
+
+
 class _Training:
     def __init__(
         self, plan: ElasticPlan, options: TrainingOptions, progress: Report | None
@@ -186,7 +198,7 @@ class _Training:
         self._curve: list[Progress] = []
         self._scores: dict[str, float] = {}
 
-    def run(self) -> TrainingResult:
+    def run(self) -> ElasticTrainingResult:
         began, cpu = time.monotonic(), time.process_time()
         phases = self._options.phases
         self._scores[self.plan.teacher] = self._mean_jct(baseline(self.plan.teacher))
@@ -200,7 +212,7 @@ class _Training:
             curve=[CurvePoint(row.stage, row.round, row.score) for row in self._curve],
             references=self._scores,
         )
-        return TrainingResult(
+        return ElasticTrainingResult(
             model=model,
             curve=self._curve,
             agreement=agreed,
@@ -275,11 +287,13 @@ class _Training:
     def _federate(self, options: OnlineOptions, scoring: dict[str, Any]) -> float:
         make = partial(_member, self.plan, self._options)
         size = self.plan.clusters
-        pool: Pool = RayPool(make, size, self.plan.ray) if self.plan.ray else LocalPool(make, size)
+        pool: MemberPool = (
+            RayPool(make, size, self.plan.ray) if self.plan.ray else LocalPool(make, size)
+        )
         return learn_federated(pool, self.model.networks, options, **scoring).score
 
 
-def _member(plan: ElasticPlan, options: TrainingOptions, nth: int) -> Member:
+def _member(plan: ElasticPlan, options: TrainingOptions, nth: int) -> FederatedMember:
     """A cluster of a federation, with jobs of its own."""
     model = new_model(
         plan.method, plan.setting, plan.teacher, hidden=options.hidden, seed=plan.seed
@@ -294,10 +308,10 @@ def _member(plan: ElasticPlan, options: TrainingOptions, nth: int) -> Member:
         options=options.online,
         seed=100 * plan.seed + nth,
     )
-    return Member(model.networks, learner)
+    return FederatedMember(model.networks, learner)
 
 
-def save_result(folder: Path, result: TrainingResult) -> None:
+def save_result(folder: Path, result: ElasticTrainingResult) -> None:
     """Writes the model folder with its card. Raises InputError."""
     about = result.model.about
     scores = "; ".join(f"{name} {value:.3f}" for name, value in result.scores.items())

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from mirage.elastic.runtime.protocol import Job
+from mirage.elastic.runtime.protocol import TrainingJob
 
 
 class Batches:
     """The samples of each micro-shard of each step. Each epoch has an order of its own."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: TrainingJob) -> None:
         self._job = job
         self._epoch = -1
         self._order: NDArray[np.int64] = np.empty(0, dtype=np.int64)
@@ -32,7 +32,7 @@ class Batches:
         return [int(index) for index in self._order[first:last]]
 
 
-def seed_generators(job: Job, step: int, shard: int) -> None:
+def seed_generators(job: TrainingJob, step: int, shard: int) -> None:
     """Dropout and augmentation draw the same numbers whoever computes the micro-shard."""
     words: Any = np.random.SeedSequence([job.seed, step, shard]).generate_state(2)
     torch.manual_seed(int(words[0]))

@@ -21,7 +21,7 @@ import zmq
 
 from mirage.elastic.runtime import folder, protocol
 from mirage.elastic.runtime.protocol import Message, ResizePlan, Status
-from mirage.elastic.runtime.wire import Link
+from mirage.elastic.runtime.wire import CoordinatorLink
 from mirage.errors import InputError, MirageError
 
 M = TypeVar("M", bound=Message)
@@ -41,7 +41,7 @@ class Client:
     def __init__(self, path: Path) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         try:
-            self._link = Link(self._context, path=path, keys=folder.load_keys(path))
+            self._link = CoordinatorLink(self._context, path=path, keys=folder.load_keys(path))
         except BaseException:
             self._context.term()
             raise
@@ -82,11 +82,11 @@ class Client:
         At once where no member has the name. Raises NoCoordinator, also where the time is over:
         it may be cancelled then too, at the price of steps since the last snapshot.
         """
-        self._ask(protocol.Drain(name=name), protocol.Drained, timeout_s)
+        self._ask(protocol.DrainRequest(name=name), protocol.Drained, timeout_s)
 
     def gone(self, name: str, timeout_s: float = ANSWER_S) -> None:
         """Tells the coordinator that this member's process has ended. Raises NoCoordinator."""
-        self._ask(protocol.Drain(name=name, gone=True), protocol.Drained, timeout_s)
+        self._ask(protocol.DrainRequest(name=name, gone=True), protocol.Drained, timeout_s)
 
     def stop(self, timeout_s: float = 600.0) -> int | None:
         """Saves the state and ends every process; the version saved, None where none is.
@@ -94,7 +94,7 @@ class Client:
         The job goes on from there once a coordinator is started in the same folder. Raises
         NoCoordinator.
         """
-        return self._ask(protocol.Stop(), protocol.Stopped, timeout_s).version
+        return self._ask(protocol.StopRequest(), protocol.Stopped, timeout_s).version
 
     def _ask(self, question: Message, kind: type[M], timeout_s: float) -> M:
         """Sends it, again to every new coordinator, until the answer comes."""
@@ -122,6 +122,6 @@ class Client:
         if not self._link.connection.socket.poll(int(wait_s * 1000)):
             return None
         answer = self._link.receive()
-        if isinstance(answer, protocol.Refused):
+        if isinstance(answer, protocol.Refusal):
             raise InputError(answer.reason)
         return answer if isinstance(answer, kind) else None

@@ -33,8 +33,22 @@ from typing import Any
 import zmq
 
 from mirage.elastic.runtime import folder, layout, process, protocol, snapshots, wire
-from mirage.elastic.runtime.protocol import SERVER, WORKER, Job, Message, Peer, ProtocolError
-from mirage.elastic.runtime.state import FINISHED, STOPPED, TRAINING, Manifest, State, StateFile
+from mirage.elastic.runtime.protocol import (
+    SERVER,
+    WORKER,
+    Message,
+    Peer,
+    ProtocolError,
+    TrainingJob,
+)
+from mirage.elastic.runtime.state import (
+    FINISHED,
+    STOPPED,
+    TRAINING,
+    CoordinatorState,
+    Manifest,
+    StateFile,
+)
 from mirage.errors import MirageError
 
 log = logging.getLogger(__name__)
@@ -47,7 +61,7 @@ FAREWELL_S = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Timing:
+class CoordinatorTiming:
     """Seconds between signs of life, until silence means loss, between snapshots."""
 
     beat_s: float = 1.0
@@ -96,7 +110,7 @@ class Member:
 
 
 @dataclass(kw_only=True)
-class Scaling:
+class ActiveScaling:
     """The one scaling that is under way."""
 
     number: int
@@ -125,7 +139,7 @@ class Pause:
 class Coordinator:
     """One job's coordinator, without its process: sockets, state, and what to do on messages."""
 
-    def __init__(self, path: Path, timing: Timing) -> None:
+    def __init__(self, path: Path, timing: CoordinatorTiming) -> None:
         self.path, self.timing = path, timing
         keys = folder.create_folder(path)
         self.file = StateFile(path)
@@ -135,14 +149,14 @@ class Coordinator:
         self.context: zmq.Context[Any] = zmq.Context()
         self.listener = wire.Listener(self.context, keys)
         self.members: dict[str, Member] = {}
-        self.scaling: Scaling | None = None
+        self.scaling: ActiveScaling | None = None
         self.pause: Pause | None = None
         self.stopping = False
         self.over_s: float | None = None
         """When the end was announced."""
         self.roster = 0
-        self.shares: tuple[protocol.Share, ...] = ()
-        self.candidate: tuple[str, Job] | None = None
+        self.shares: tuple[protocol.WorkerShare, ...] = ()
+        self.candidate: tuple[str, TrainingJob] | None = None
         """Session and job of the worker that saves the initial parameters."""
         self._parts: dict[tuple[int, int], dict[str, protocol.SavedSlices]] = {}
         self._drains: dict[str, list[bytes]] = {}
@@ -160,7 +174,7 @@ class Coordinator:
             self._abort_after_restart()
 
     @property
-    def state(self) -> State:
+    def state(self) -> CoordinatorState:
         """As it is on disk."""
         return self.file.now
 
@@ -204,7 +218,7 @@ class Coordinator:
         member = self._member(peer)
         handler = _REPORTS.get(type(message))
         if member is None or handler is None:
-            self.listener.send(peer, protocol.Refused(reason="Register first."))
+            self.listener.send(peer, protocol.Refusal(reason="Register first."))
             return
         member.seen = time.monotonic()
         handler(self, member, message)
@@ -216,13 +230,13 @@ class Coordinator:
 
     def _register(self, peer: bytes, message: protocol.Register) -> None:
         if peer != message.session.encode():
-            self.listener.send(peer, protocol.Refused(reason="The session is not the identity."))
+            self.listener.send(peer, protocol.Refusal(reason="The session is not the identity."))
             return
         if self.state.phase != TRAINING:
             self.listener.send(peer, protocol.End(reason=self.state.phase))
             return
         if reason := self._problem(message):
-            self.listener.send(peer, protocol.Refused(reason=reason))
+            self.listener.send(peer, protocol.Refusal(reason=reason))
             return
         before = self.members.get(message.name)
         if before is not None and before.session != message.session:
@@ -291,7 +305,7 @@ class Coordinator:
 
     # --- reports of members
 
-    def _beat(self, member: Member, message: protocol.Beat) -> None:
+    def _beat(self, member: Member, message: protocol.Heartbeat) -> None:
         member.step, member.incarnation = message.step, message.incarnation
         member.layout, member.roster = message.layout, message.roster
         late = time.monotonic() - member.viewed > 2 * self.timing.beat_s
@@ -486,7 +500,7 @@ class Coordinator:
     def _tick(self) -> None:
         now = time.monotonic()
         for member in [m for m in self.members.values() if now - m.seen > self.timing.silent_s]:
-            self._send(member, protocol.Refused(reason="Register first."))
+            self._send(member, protocol.Refusal(reason="Register first."))
             self._lose(member, "silent")
         if self.over_s is not None or self.state.phase != TRAINING:
             return
@@ -611,7 +625,7 @@ class Coordinator:
         taking_part = [self.members[name] for name in sorted(names)]
         taking_part += [member for member in self._of(WORKER) if member.ready]
         number, clock = self.state.scaling + 1, self._clock()
-        self.scaling = Scaling(
+        self.scaling = ActiveScaling(
             number=number,
             owners=owners,
             moving=moving,
@@ -632,7 +646,7 @@ class Coordinator:
         for member in taking_part:
             self._send(member, message)
 
-    def _continue(self, scaling: Scaling) -> None:
+    def _continue(self, scaling: ActiveScaling) -> None:
         if scaling.unswitched is not None:
             if not scaling.unswitched:
                 self._commit(scaling)
@@ -649,7 +663,7 @@ class Coordinator:
         """Whether a scaling is under way that can still be given up."""
         return self.scaling is not None and self.scaling.unswitched is None
 
-    def _switch(self, scaling: Scaling) -> None:
+    def _switch(self, scaling: ActiveScaling) -> None:
         """From here on the new owners count."""
         sessions = {name: self.members[name].session for name in sorted(set(scaling.owners))}
         self.file.change(
@@ -664,7 +678,7 @@ class Coordinator:
         self._event("switch", scaling=scaling.number, clock=scaling.clock)
         self._show_all()
 
-    def _commit(self, scaling: Scaling) -> None:
+    def _commit(self, scaling: ActiveScaling) -> None:
         times = scaling.suspended_s
         self._suspended_s = sum(times) / len(times) if times else None
         self.scaling, self._margin = None, 1
@@ -841,7 +855,7 @@ class Coordinator:
             ),
         )
 
-    def _drain(self, client: bytes, message: protocol.Drain) -> None:
+    def _drain(self, client: bytes, message: protocol.DrainRequest) -> None:
         member = self.members.get(message.name)
         if member is not None and message.gone:
             self._lose(member, "gone")
@@ -867,7 +881,7 @@ class Coordinator:
         if any(member.role == WORKER for member in members):
             self._share_out()
 
-    def _stop(self, client: bytes, _message: protocol.Stop) -> None:
+    def _stop(self, client: bytes, _message: protocol.StopRequest) -> None:
         if client not in self._stops:
             self._stops.append(client)
         if self.over_s is not None:
@@ -889,11 +903,11 @@ _QUESTIONS: dict[type[Message], Callable[[Coordinator, bytes, Any], None]] = {
     protocol.Register: Coordinator._register,
     protocol.StatusQuery: Coordinator._status,
     protocol.Resize: Coordinator._resize,
-    protocol.Drain: Coordinator._drain,
-    protocol.Stop: Coordinator._stop,
+    protocol.DrainRequest: Coordinator._drain,
+    protocol.StopRequest: Coordinator._stop,
 }
 _REPORTS: dict[type[Message], Callable[[Coordinator, Member, Any], None]] = {
-    protocol.Beat: Coordinator._beat,
+    protocol.Heartbeat: Coordinator._beat,
     protocol.Ready: Coordinator._ready,
     protocol.Adopted: Coordinator._adopted,
     protocol.InView: Coordinator._in_view,
@@ -939,13 +953,15 @@ def _either(new: int | None, old: int | None) -> int | None:
     return old if new is None else new
 
 
-def _difference(mine: Job | None, theirs: Job | None) -> str:
+def _difference(mine: TrainingJob | None, theirs: TrainingJob | None) -> str:
     """What a worker has to correct."""
     if theirs is None:
         return "A worker says what it trains."
     assert mine is not None
     names = [
-        name for name in Job.__dataclass_fields__ if getattr(mine, name) != getattr(theirs, name)
+        name
+        for name in TrainingJob.__dataclass_fields__
+        if getattr(mine, name) != getattr(theirs, name)
     ]
     return (
         f"{names[0]}: this worker has {str(getattr(theirs, names[0]))[:60]}, the job has"
@@ -972,7 +988,7 @@ def only_one(path: Path) -> Iterator[None]:
 
 
 def _run(given: argparse.Namespace) -> None:
-    timing = Timing(beat_s=given.beat, silent_s=given.silent, snapshot_s=given.snapshot)
+    timing = CoordinatorTiming(beat_s=given.beat, silent_s=given.silent, snapshot_s=given.snapshot)
     folder.create_folder(given.folder)
     with only_one(given.folder):
         Coordinator(given.folder, timing).run()

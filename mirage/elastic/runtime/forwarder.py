@@ -33,7 +33,7 @@ class Forwarder:
     def __init__(
         self, context: zmq.Context[Any], path: Path, keys: Keys, *, name: str, orphan_s: float
     ) -> None:
-        self._link = wire.Link(context, path=path, keys=keys)
+        self._link = wire.CoordinatorLink(context, path=path, keys=keys)
         self._path, self._name, self._orphan_s = path, name, orphan_s
         self.session = self._link.identity
         self.step = self.incarnation = self.layout = self.roster = 0
@@ -51,7 +51,7 @@ class Forwarder:
         self._thread = threading.Thread(target=self._run, name="mirage-elastic", daemon=True)
 
     def start(
-        self, role: str, *, endpoints: Sequence[str] = (), job: protocol.Job | None = None
+        self, role: str, *, endpoints: Sequence[str] = (), job: protocol.TrainingJob | None = None
     ) -> None:
         """Registers as soon as there is a coordinator, and with each one that follows."""
         self._registration = protocol.Register(
@@ -76,7 +76,7 @@ class Forwarder:
         except zmq.Again:
             return None
         message = protocol.decode(frames)
-        if isinstance(message, protocol.Refused):
+        if isinstance(message, protocol.Refusal):
             raise MirageError(message.reason)
         return message
 
@@ -131,7 +131,7 @@ class Forwarder:
         self._heard = time.monotonic()
         if isinstance(message, protocol.Welcome):
             self.beat_s = message.beat_s
-        if isinstance(message, protocol.Refused) and message.reason == "Register first.":
+        if isinstance(message, protocol.Refusal) and message.reason == "Register first.":
             self._register()
         else:
             self._inner.send_multipart(protocol.encode(message))
@@ -143,12 +143,12 @@ class Forwarder:
             self._register()
         if time.monotonic() - self._heard > self._orphan_s:
             reason = f"no coordinator in {self._path} for {self._orphan_s:.0f} s."
-            self._inner.send_multipart(protocol.encode(protocol.Refused(reason=reason)))
+            self._inner.send_multipart(protocol.encode(protocol.Refusal(reason=reason)))
         if self.asked_to_end:
             self.asked_to_end = False
-            self._link.send(protocol.Drain(name=self._name))
+            self._link.send(protocol.DrainRequest(name=self._name))
         self._link.send(
-            protocol.Beat(
+            protocol.Heartbeat(
                 step=self.step,
                 incarnation=self.incarnation,
                 layout=self.layout,

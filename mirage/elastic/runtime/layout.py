@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeVar
 
-from mirage.elastic.runtime.protocol import Job, Share
+from mirage.elastic.runtime.protocol import TrainingJob, WorkerShare
 
 SLICES = 60
 """About how many slices a small model has: a number with many divisors balances well."""
@@ -35,7 +35,7 @@ class Slice:
         return self.last - self.first
 
 
-def cut(job: Job) -> tuple[Slice, ...]:
+def cut(job: TrainingJob) -> tuple[Slice, ...]:
     """The slices of the flat parameters: groups in order, tensors of a group in order."""
     sizes = [0] * len(job.groups)
     for parameter in job.parameters:
@@ -82,14 +82,14 @@ def best_fit(
         loads[emptiest] += sizes[best]
 
 
-def share_out(micro_shards: int, workers: Sequence[str]) -> tuple[Share, ...]:
+def share_out(micro_shards: int, workers: Sequence[str]) -> tuple[WorkerShare, ...]:
     """Neighbouring micro-shards for each worker, as even as they go. With more workers than
     micro-shards, the last workers have none.
     """
     busy = workers[:micro_shards]
     edges = [micro_shards * each // len(busy) for each in range(len(busy) + 1)] if busy else []
     return tuple(
-        Share(worker=name, first=first, last=last)
+        WorkerShare(worker=name, first=first, last=last)
         for name, (first, last) in zip(busy, pairwise(edges), strict=True)
     )
 

@@ -10,16 +10,17 @@ Who sends what (DL2, section 5; the steps of its Figure 7 in brackets):
 =================  ==========================  ================================================
 from               to                          messages
 =================  ==========================  ================================================
-server, worker     coordinator                 Register [1], Beat, Ready [2], Adopted [3],
-                                               InView [4], Saved, Losses, Leave
+server, worker     coordinator                 Register [1], Heartbeat, Ready [2],
+                                               Adopted [3], InView [4], Saved, Losses, Leave
 coordinator        server, worker              Welcome [1], Prepare [2], View [4], SaveAt,
                                                Recorded, End
 server             server                      Adopt [3]
 worker             server                      Pull, Push
 server             worker                      Parameters
-client             coordinator                 StatusQuery, Resize, Drain, Stop
+client             coordinator                 StatusQuery, Resize, DrainRequest,
+                                               StopRequest
 coordinator        client                      Status, ResizePlan, Drained, Stopped
-anyone             anyone who asked            Refused
+anyone             anyone who asked            Refusal
 =================  ==========================  ================================================
 
 Terms: a *version* is the number of updates that a parameter slice has had, so it is also the number
@@ -66,7 +67,7 @@ class Parameter:
     name: str
     shape: tuple[int, ...]
     group: int
-    """Index of its options in `Job.groups`."""
+    """Index of its options in `TrainingJob.groups`."""
 
     @property
     def size(self) -> int:
@@ -78,7 +79,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class TrainingJob:
     """What all members must agree on. The first worker's counts; another that differs is refused."""
 
     parameters: tuple[Parameter, ...]
@@ -121,7 +122,7 @@ class Peer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Share:
+class WorkerShare:
     """The micro-shards `first` to `last - 1` of every batch are this worker's."""
 
     worker: str
@@ -191,7 +192,7 @@ class Register(Message):
     boot_id: str
     endpoints: tuple[str, ...] = ()
     """Servers only."""
-    job: Job | None = None
+    job: TrainingJob | None = None
     """Workers only."""
 
     def __post_init__(self) -> None:
@@ -217,7 +218,7 @@ class Welcome(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Beat(Message):
+class Heartbeat(Message):
     """A sign of life. The step and the view let the coordinator notice who missed a message."""
 
     KIND = "beat"
@@ -239,11 +240,11 @@ class View(Message):
     """Counts changes of `shares`."""
     version: int
     """Where this incarnation started."""
-    job: Job
+    job: TrainingJob
     servers: tuple[Peer, ...]
     owners: tuple[str, ...]
     """The server of each slice."""
-    shares: tuple[Share, ...]
+    shares: tuple[WorkerShare, ...]
     load: tuple[SavedSlices, ...] = ()
     """Where a server that is not yet in this incarnation finds its slices."""
     scaling: int = 0
@@ -459,7 +460,7 @@ class Resize(Message):
 @dataclass(frozen=True, kw_only=True)
 class ResizePlan(Message):
     """Answers Resize at once: what is left to do for the client. The members in `leave` are being
-    drained: cancel each once `Drain` of its name has been answered.
+    drained: cancel each once `DrainRequest` of its name has been answered.
     """
 
     KIND = "resize_plan"
@@ -469,7 +470,7 @@ class ResizePlan(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Drain(Message):
+class DrainRequest(Message):
     """A client wants to cancel this member. Answered when that loses nothing. `gone`: its process
     has ended already, so the coordinator need not wait until it has been silent for long.
     """
@@ -481,14 +482,14 @@ class Drain(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class Drained(Message):
-    """Answers Drain: cancel it. Also for a member that is not there (any more)."""
+    """Answers DrainRequest: cancel it. Also for a member that is not there (any more)."""
 
     KIND = "drained"
     name: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stop(Message):
+class StopRequest(Message):
     """A client wants the whole job to save its state and to end; it can be started again."""
 
     KIND = "stop"
@@ -496,14 +497,14 @@ class Stop(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class Stopped(Message):
-    """Answers Stop: the snapshot of this version is durable; every process may be cancelled."""
+    """Answers StopRequest: the snapshot of this version is durable; processes may be cancelled."""
 
     KIND = "stopped"
     version: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Refused(Message):
+class Refusal(Message):
     """The request is not acceptable; the text says what to change."""
 
     KIND = "refused"
@@ -635,14 +636,14 @@ __all__ = [kind.__name__ for kind in KINDS.values()] + [
     "ROLES",
     "SERVER",
     "WORKER",
-    "Job",
     "MemberStatus",
     "Node",
     "Parameter",
     "Peer",
     "ProtocolError",
     "SavedSlices",
-    "Share",
+    "TrainingJob",
+    "WorkerShare",
     "check_endpoint",
     "check_name",
     "decode",

@@ -21,7 +21,7 @@ import zmq
 
 from mirage.elastic.runtime import folder, layout, process, protocol, slices, snapshots, wire
 from mirage.elastic.runtime.forwarder import Forwarder
-from mirage.elastic.runtime.protocol import Job, Message, Peer, ProtocolError
+from mirage.elastic.runtime.protocol import Message, Peer, ProtocolError, TrainingJob
 from mirage.elastic.runtime.slices import ServedSlice
 from mirage.elastic.runtime.snapshots import PARAMETER, Buffers
 from mirage.errors import MirageError
@@ -29,7 +29,7 @@ from mirage.errors import MirageError
 log = logging.getLogger(__name__)
 
 
-class Server:
+class ParameterServer:
     """One server without its process. `turn` does what has arrived and what is due."""
 
     def __init__(self, path: Path, name: str, orphan_s: float) -> None:
@@ -39,7 +39,7 @@ class Server:
         self.context: zmq.Context[Any] = zmq.Context()
         self.listener = wire.Listener(self.context, keys)
         self.coordinator = Forwarder(self.context, path, keys, name=name, orphan_s=orphan_s)
-        self.job: Job | None = None
+        self.job: TrainingJob | None = None
         self.incarnation = self.layout = 0
         self.slices: dict[int, ServedSlice] = {}
         self._geometry: tuple[layout.Slice, ...] = ()
@@ -59,7 +59,7 @@ class Server:
         self._last_loss = (-1, 0.0)
         self._rate = 1.0
         self._packed: tuple[tuple[int, tuple[int, ...]], bytes] = ((-1, ()), b"")
-        self._peers: dict[str, wire.Connection] = {}
+        self._peers: dict[str, wire.PeerConnection] = {}
         self._reported = 0.0
         self.over = ""
         """Why it ends; empty: it does not."""
@@ -354,7 +354,7 @@ class Server:
                 self._hand_over(connection, scaling, taken)
 
     def _hand_over(
-        self, connection: wire.Connection, scaling: protocol.Prepare, taken: list[int]
+        self, connection: wire.PeerConnection, scaling: protocol.Prepare, taken: list[int]
     ) -> None:
         buffers = [self.slices[index].moving_buffers() for index in taken]
         first = 0 in taken
@@ -444,7 +444,7 @@ class Server:
 def _run(given: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     slices.warm_up()
-    server = Server(given.folder, given.name, given.orphan)
+    server = ParameterServer(given.folder, given.name, given.orphan)
     process.on_terminate(lambda: setattr(server.coordinator, "asked_to_end", True))
     server.run()
 

@@ -14,7 +14,7 @@ import torch
 
 from mirage.elastic.runtime import layout
 from mirage.elastic.runtime.layout import Slice
-from mirage.elastic.runtime.protocol import Job, Node
+from mirage.elastic.runtime.protocol import Node, TrainingJob
 from mirage.elastic.runtime.snapshots import PARAMETER, Array, Buffers
 from mirage.errors import InputError
 
@@ -62,7 +62,9 @@ def _plain(value: Any) -> Any:
 class ServedSlice:
     """One slice. `buffers` must hold `PARAMETER`; the rest is the optimiser's state."""
 
-    def __init__(self, job: Job, geometry: Slice, buffers: Mapping[str, Array], version: int):
+    def __init__(
+        self, job: TrainingJob, geometry: Slice, buffers: Mapping[str, Array], version: int
+    ):
         self._job, self.version = job, version
         self.frozen = False
         """It is moving to another server: no update until the view says who has it."""

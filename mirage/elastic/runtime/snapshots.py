@@ -14,7 +14,7 @@ import safetensors.numpy
 from numpy.typing import NDArray
 
 from mirage.elastic.runtime import folder, layout
-from mirage.elastic.runtime.protocol import Job, SavedSlices
+from mirage.elastic.runtime.protocol import SavedSlices, TrainingJob
 from mirage.errors import MirageError, system_says
 
 PARAMETER = "parameter"
@@ -85,7 +85,7 @@ def _read(path: Path, sha256: str) -> dict[str, Any]:
     return safetensors.numpy.load(content)
 
 
-def write_model(path: Path, job: Job, parts: Sequence[SavedSlices]) -> None:
+def write_model(path: Path, job: TrainingJob, parts: Sequence[SavedSlices]) -> None:
     """Writes `model.safetensors`: the model's parameters by name, from a complete snapshot."""
     slices = layout.cut(job)
     buffers = read_parts(path, parts, range(len(slices)))
@@ -97,7 +97,7 @@ def write_model(path: Path, job: Job, parts: Sequence[SavedSlices]) -> None:
     _write(path / folder.MODEL, safetensors.numpy.save(tensors))
 
 
-def read_model(path: Path, job: Job) -> Array:
+def read_model(path: Path, job: TrainingJob) -> Array:
     """The flat parameters of a finished job. Raises MirageError: there is no such file."""
     try:
         tensors = safetensors.numpy.load((path / folder.MODEL).read_bytes())

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mirage.elastic.runtime import folder, protocol
-from mirage.elastic.runtime.protocol import Job, ProtocolError, SavedSlices
+from mirage.elastic.runtime.protocol import ProtocolError, SavedSlices, TrainingJob
 from mirage.errors import MirageError
 
 TRAINING, STOPPED, FINISHED = "training", "stopped", "finished"
@@ -23,11 +23,11 @@ class Manifest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class State:
+class CoordinatorState:
     """One job. `sessions` maps the servers in `owners` to the process that holds their slices."""
 
     phase: str = TRAINING
-    job: Job | None = None
+    job: TrainingJob | None = None
     """Known from the first snapshot on."""
     incarnation: int = 0
     layout: int = 0
@@ -53,13 +53,15 @@ class StateFile:
         self._path = path / folder.STATE
         record = folder.read_json(self._path)
         try:
-            self.now: State = (
-                State() if record is None else protocol.from_record(State, record, str(self._path))
+            self.now: CoordinatorState = (
+                CoordinatorState()
+                if record is None
+                else protocol.from_record(CoordinatorState, record, str(self._path))
             )
         except ProtocolError as error:
             raise MirageError(f"{error} Restore the file from a copy.") from None
 
-    def change(self, **changes: Any) -> State:
+    def change(self, **changes: Any) -> CoordinatorState:
         """Durable when it returns."""
         self.now = replace(self.now, **changes)
         folder.write_json(self._path, protocol.to_record(self.now))

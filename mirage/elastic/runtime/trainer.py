@@ -24,7 +24,7 @@ from mirage.elastic.runtime import folder, layout, protocol, snapshots, wire
 from mirage.elastic.runtime.batches import Batches, seed_generators
 from mirage.elastic.runtime.flat import FlatModel
 from mirage.elastic.runtime.forwarder import Forwarder
-from mirage.elastic.runtime.protocol import Job, Message, Node, Peer, ProtocolError, View
+from mirage.elastic.runtime.protocol import Message, Node, Peer, ProtocolError, TrainingJob, View
 from mirage.elastic.runtime.slices import options_of
 from mirage.errors import InputError, MirageError
 
@@ -35,7 +35,7 @@ WAIT_MS = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class WorkerContext:
     """Which job the worker's script belongs to."""
 
     folder: Path
@@ -44,7 +44,7 @@ class Place:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class TrainingStep:
     """A finished training step."""
 
     number: int
@@ -54,13 +54,22 @@ class Step:
     """The mean over the whole batch; None: not known here."""
 
 
-_place: Place | None = None
+_worker_context: WorkerContext | None = None
 
 
-def set_place(place: Place) -> None:
+def set_worker_context(context: WorkerContext) -> None:
     """Called by the worker's process before it runs the script."""
-    global _place
-    _place = place
+    global _worker_context
+    _worker_context = context
+
+
+def _required_context() -> WorkerContext:
+    if _worker_context is None:
+        raise InputError(
+            "Start the script by `python -m mirage.elastic.runtime.worker --folder FOLDER --"
+            " SCRIPT ARGUMENTS`."
+        )
+    return _worker_context
 
 
 class Elastic:
@@ -95,16 +104,12 @@ class Elastic:
         rate: Callable[[int], float] | None = None,
         collate: Callable[[list[Any]], Any] = torch.utils.data.default_collate,
     ) -> None:
-        if _place is None:
-            raise InputError(
-                "Start the script by `python -m mirage.elastic.runtime.worker --folder FOLDER --"
-                " SCRIPT ARGUMENTS`."
-            )
+        worker = _required_context()
         torch.set_num_threads(threads)
         self._model, self._dataset, self._collate = model, dataset, collate
         self._rate = rate or (lambda _step: 1.0)
         self._flat = FlatModel(model, optimizer)
-        self.job = Job(
+        self.job = TrainingJob(
             parameters=self._flat.parameters,
             optimizer=type(optimizer).__name__,
             groups=options_of(optimizer),
@@ -119,7 +124,7 @@ class Elastic:
         self._slices = layout.cut(self.job)
         self._batches = Batches(self.job)
         self._nodes: dict[tuple[int, int], tuple[torch.Tensor, float]] = {}
-        self._plane = _Plane(_place, self)
+        self._plane = _Plane(worker, self)
         self._over = ""
 
     @property
@@ -144,7 +149,7 @@ class Elastic:
         """`finished`, `stopped`, `drained` or `replaced`; empty while running."""
         return self._over
 
-    def step(self, loss: LossFunction) -> Step | None:
+    def step(self, loss: LossFunction) -> TrainingStep | None:
         """One step on the whole batch, of which this worker computes its share.
 
         `loss(model, batch)` gives the mean loss of a batch, a scalar. None: the training ended
@@ -161,9 +166,9 @@ class Elastic:
                 return self._finished_step(version)
         return None
 
-    def _finished_step(self, version: int) -> Step:
+    def _finished_step(self, version: int) -> TrainingStep:
         epoch = version // self.job.epoch_steps
-        return Step(number=version, epoch=epoch, loss=self._plane.last_loss)
+        return TrainingStep(number=version, epoch=epoch, loss=self._plane.last_loss)
 
     def close(self) -> None:
         """Leaves the job; the others work on."""
@@ -241,17 +246,17 @@ class Elastic:
 class _Plane:
     """The worker's side of the messages: views from the coordinator, parameters from servers."""
 
-    def __init__(self, place: Place, owner: Elastic) -> None:
-        keys = folder.load_keys(place.folder)
-        self.path, self._keys = place.folder, keys
+    def __init__(self, worker: WorkerContext, owner: Elastic) -> None:
+        keys = folder.load_keys(worker.folder)
+        self.path, self._keys = worker.folder, keys
         self._flat, self._job, self._slices = owner._flat, owner.job, owner._slices
         self._context: zmq.Context[Any] = zmq.Context()
         self._forwarder = Forwarder(
-            self._context, place.folder, keys, name=place.name, orphan_s=place.orphan_s
+            self._context, worker.folder, keys, name=worker.name, orphan_s=worker.orphan_s
         )
-        self._name = place.name
+        self._name = worker.name
         self._view: View | None = None
-        self._servers: dict[str, wire.Connection] = {}
+        self._servers: dict[str, wire.PeerConnection] = {}
         """By session."""
         self.version = -1
         """Of the parameters in the model; -1: none yet."""

@@ -87,7 +87,7 @@ def _set_options(socket: zmq.Socket[Any]) -> None:
     socket.linger = LINGER_MS
 
 
-class Connection:
+class PeerConnection:
     """A DEALER socket to one listener. Its identity is the member's session."""
 
     def __init__(
@@ -121,7 +121,9 @@ class Connection:
         self.socket.close(linger=linger_ms)
 
 
-def connect_peer(context: zmq.Context[Any], keys: Keys, peer: Peer, identity: str) -> Connection:
+def connect_peer(
+    context: zmq.Context[Any], keys: Keys, peer: Peer, identity: str
+) -> PeerConnection:
     """Raises MirageError: none of its addresses answers."""
     endpoint = addresses.reachable(peer.endpoints, peer.boot_id)
     if endpoint is None:
@@ -129,10 +131,10 @@ def connect_peer(context: zmq.Context[Any], keys: Keys, peer: Peer, identity: st
             f"{peer.name}: no answer at {', '.join(peer.endpoints)}. Let members reach each other"
             " on all ports, or look whether it still runs."
         )
-    return Connection(context, keys, endpoint=endpoint, identity=identity)
+    return PeerConnection(context, keys, endpoint=endpoint, identity=identity)
 
 
-class Link:
+class CoordinatorLink:
     """A member's connection to the coordinator, which may be restarted at another address."""
 
     def __init__(
@@ -142,7 +144,7 @@ class Link:
         self.identity = identity or new_session()
         self.coordinator = ""
         """The session of the coordinator that it is connected to; empty: none."""
-        self.connection: Connection | None = None
+        self.connection: PeerConnection | None = None
 
     def refresh(self) -> bool:
         """Reads where the coordinator is. True: a new connection, so register."""
@@ -153,7 +155,7 @@ class Link:
         if endpoint is None:
             return False
         self.close()
-        self.connection = Connection(
+        self.connection = PeerConnection(
             self._context, self._keys, endpoint=endpoint, identity=self.identity
         )
         self.coordinator = address.session

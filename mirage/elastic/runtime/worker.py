@@ -19,8 +19,8 @@ def _run(given: argparse.Namespace) -> None:
     script = Path(given.script)
     if not script.is_file():
         raise InputError(f"{script}: no such script.")
-    trainer.set_place(
-        trainer.Place(folder=given.folder.resolve(), name=given.name, orphan_s=given.orphan)
+    trainer.set_worker_context(
+        trainer.WorkerContext(folder=given.folder.resolve(), name=given.name, orphan_s=given.orphan)
     )
     process.on_terminate(trainer.ask_to_end)
     sys.argv = [given.script, *given.arguments]

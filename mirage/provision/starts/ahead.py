@@ -17,7 +17,7 @@ from mirage.domain import Job, JobState, Snapshot
 from mirage.provision.learn.episode import Floats
 from mirage.provision.learn.futures import Futures
 from mirage.provision.policies.lookahead import Aging, SharedFutures
-from mirage.provision.starts.forecast import AS_IT_IS, Calibration, StartForecast, held
+from mirage.provision.starts.forecast import AS_IT_IS, QuantileCalibration, StartForecast, held
 from mirage.slurm.lookahead import Known, simulator_from
 from slurm_sim import Simulator
 from slurm_sim.config import ClusterConfig, Params
@@ -103,7 +103,7 @@ def plan_s(
     return _wait_s(simulation, job.job_id)
 
 
-def forecast_ahead(waits_s: Floats, calibration: Calibration = AS_IT_IS) -> StartForecast:
+def forecast_ahead(waits_s: Floats, calibration: QuantileCalibration = AS_IT_IS) -> StartForecast:
     """From the waits in futures."""
     low_s, middle_s, high_s = (float(wait_s) for wait_s in np.quantile(waits_s, calibration.levels))
     checked = (

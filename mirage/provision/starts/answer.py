@@ -16,7 +16,7 @@ from mirage.provision.learn.about import ProvisionAbout
 from mirage.provision.learn.forecast import CLUSTER, read_cluster
 from mirage.provision.learn.futures import Futures
 from mirage.provision.starts.ahead import StartsAhead, forecast_ahead
-from mirage.provision.starts.forecast import AS_IT_IS, Calibration, Shape, StartForecast
+from mirage.provision.starts.forecast import AS_IT_IS, JobShape, QuantileCalibration, StartForecast
 from mirage.provision.starts.like_jobs import RECENT_S, forecast_from_like_jobs, recent_waits
 from mirage.provision.starts.records import futures_of
 from mirage.reasons import ReasonKind, kind_of
@@ -30,7 +30,7 @@ LEAST_LIMIT_S = 600
 """No shorter limit is proposed."""
 
 
-class Question(NamedTuple):
+class StartQuestion(NamedTuple):
     """A shape as it was asked for; None: Slurm's default."""
 
     nodes: int
@@ -39,7 +39,7 @@ class Question(NamedTuple):
 
 
 class ShapeForecast(NamedTuple):
-    shape: Shape
+    shape: JobShape
     forecast: StartForecast
 
 
@@ -64,12 +64,12 @@ class StartSources:
     """Who would submit the shape."""
     model: str = ""
     """A model folder; empty: none."""
-    calibration: Calibration = AS_IT_IS
+    calibration: QuantileCalibration = AS_IT_IS
     """Of look-ahead with this model."""
     futures: int = 64
     warn: Callable[[str], None] = lambda _: None
 
-    def of_shape(self, question: Question) -> StartAnswer:
+    def of_shape(self, question: StartQuestion) -> StartAnswer:
         snapshot = self.cluster.snapshot()
         live = self._live(snapshot, question)
         shape = _checked(question, live)
@@ -83,7 +83,7 @@ class StartSources:
     def of_job(self, job_id: int) -> StartAnswer:
         snapshot = self.cluster.snapshot()
         job = _pending(job_id, snapshot)
-        shape = Shape(nodes=job.nodes, time_limit_s=job.time_limit_s, partition=job.partition)
+        shape = JobShape(nodes=job.nodes, time_limit_s=job.time_limit_s, partition=job.partition)
         records = self._records(snapshot)
         forecast = self._ahead_of_job(job, snapshot, records) or self._like(job, snapshot, records)
         kept = _kept_back(job, forecast.method)
@@ -92,7 +92,7 @@ class StartSources:
             at_s=snapshot.at_s, job_id=job_id, forecasts=(ShapeForecast(shape, forecast),)
         )
 
-    def _live(self, snapshot: Snapshot, question: Question) -> ClusterConfig:
+    def _live(self, snapshot: Snapshot, question: StartQuestion) -> ClusterConfig:
         """As scontrol describes it; where that fails, as sinfo does, which names no default
         partition and no limits.
         """
@@ -106,7 +106,7 @@ class StartSources:
             raise InputError(f"give a partition, -p: this cluster has {names}.")
         return found
 
-    def _forecasts(self, shapes: Sequence[Shape], snapshot: Snapshot) -> list[ShapeForecast]:
+    def _forecasts(self, shapes: Sequence[JobShape], snapshot: Snapshot) -> list[ShapeForecast]:
         first_id = max((job.job_id for job in snapshot.jobs), default=0) + 1
         jobs = [
             shape.job(first_id + number, self.user, snapshot.at_s)
@@ -204,7 +204,7 @@ def _of_snapshot(snapshot: Snapshot) -> ClusterConfig:
     )
 
 
-def _checked(question: Question, live: ClusterConfig) -> Shape:
+def _checked(question: StartQuestion, live: ClusterConfig) -> JobShape:
     """With Slurm's defaults filled in. Raises InputError for what could never start."""
     names = [partition.name for partition in live.partitions]
     partition = question.partition or names[0]
@@ -214,7 +214,7 @@ def _checked(question: Question, live: ClusterConfig) -> Shape:
         )
     default = next(item for item in live.partitions if item.name == partition.split(",")[0])
     limit_s = question.time_limit_s or default.default_time_s or default.max_time_s
-    shape = Shape(nodes=question.nodes, time_limit_s=limit_s, partition=partition)
+    shape = JobShape(nodes=question.nodes, time_limit_s=limit_s, partition=partition)
     try:
         Admission(live).check(_spec(shape))
     except InvalidJob as error:
@@ -222,13 +222,13 @@ def _checked(question: Question, live: ClusterConfig) -> Shape:
     return shape
 
 
-def _spec(shape: Shape) -> JobSpec:
+def _spec(shape: JobShape) -> JobSpec:
     return JobSpec(
         shape.nodes, shape.time_limit_s, partition=shape.partition, memory_mib_per_node=1
     )
 
 
-def _beside(shape: Shape, live: ClusterConfig) -> list[Shape]:
+def _beside(shape: JobShape, live: ClusterConfig) -> list[JobShape]:
     """Shapes that ask for less: half the time, half the nodes."""
     found = []
     if shape.time_limit_s and shape.time_limit_s // 2 >= LEAST_LIMIT_S:
@@ -238,7 +238,7 @@ def _beside(shape: Shape, live: ClusterConfig) -> list[Shape]:
     return [each for each in found if _is_possible(each, live)]
 
 
-def _is_possible(shape: Shape, live: ClusterConfig) -> bool:
+def _is_possible(shape: JobShape, live: ClusterConfig) -> bool:
     try:
         Admission(live).check(_spec(shape))
     except InvalidJob:

@@ -19,7 +19,7 @@ LEVELS = (0.1, 0.5, 0.9)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
+class JobShape:
     """What a job asks for."""
 
     nodes: int
@@ -31,7 +31,7 @@ class Shape:
         nodes = f"{self.nodes} node{'s' * (self.nodes != 1)}"
         return f"{nodes} for {_limit(self.time_limit_s)} in {self.partition}"
 
-    def instead_of(self, other: Shape) -> str:
+    def instead_of(self, other: JobShape) -> str:
         """What is less than in the other, for people."""
         if self.nodes != other.nodes:
             return f"{self.nodes} nodes instead of {other.nodes}"
@@ -66,7 +66,7 @@ class StartForecast:
 
 
 @dataclass(frozen=True)
-class Calibration:
+class QuantileCalibration:
     """Which quantiles of a method's own law were p10, p50 and p90 of the waits that came.
 
     Conformal prediction on ranks (Chernozhukov, Wuethrich, Zhu: Distributional conformal
@@ -79,7 +79,7 @@ class Calibration:
     """How many waits it was made of; 0: none, the law is taken as it is."""
 
     @classmethod
-    def of(cls, ranks: Floats, fewest: int = 20) -> Calibration:
+    def of(cls, ranks: Floats, fewest: int = 20) -> QuantileCalibration:
         """From the rank of each past wait in its own forecast, (n,), 0 to 1."""
         if len(ranks) < fewest:
             return cls()
@@ -89,10 +89,10 @@ class Calibration:
         return cls((low, middle, high), len(ranks))
 
 
-AS_IT_IS = Calibration()
+AS_IT_IS = QuantileCalibration()
 
 
-def read_calibration(path: Path) -> Calibration:
+def read_calibration(path: Path) -> QuantileCalibration:
     """From a file that `benchmarks.start_forecasts` wrote. Raises InputError."""
     try:
         found = parse_json(read_text(path))["calibration"]
@@ -105,7 +105,7 @@ def read_calibration(path: Path) -> Calibration:
         ) from error
     if not 0 <= low <= middle <= high <= 1:
         raise InputError(f"{path}: levels {levels} are no rising shares from 0 to 1.")
-    return Calibration((low, middle, high), cases)
+    return QuantileCalibration((low, middle, high), cases)
 
 
 def _limit(seconds: int | None) -> str:

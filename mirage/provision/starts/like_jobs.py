@@ -16,7 +16,7 @@ from mirage.chain.durations import format_duration
 from mirage.domain import Job, Snapshot, WaitSample
 from mirage.provision.learn.episode import Floats
 from mirage.provision.policies.goodput import WaitLaw, wait_law
-from mirage.provision.starts.forecast import Calibration, Shape, StartForecast
+from mirage.provision.starts.forecast import JobShape, QuantileCalibration, StartForecast
 from mirage.reasons import BEFORE_ELIGIBLE, kind_of
 from mirage.state.likeness import Alike, Waits
 from mirage.state.waits import WaitBook
@@ -75,7 +75,7 @@ class LikeJobs(NamedTuple):
         since_s = np.concatenate([self.begins_s[under_way], self.open_s[self.open_s < at_s]])
         return wait_law(ended_s, at_s - since_s)
 
-    def calibration(self) -> Calibration:
+    def calibration(self) -> QuantileCalibration:
         """From the newest waits, those under way at the rank that they have reached."""
         begins_s = np.concatenate([self.begins_s, self.open_s])
         waits_s = np.concatenate([self.waits_s, self.now_s - self.open_s])
@@ -85,7 +85,7 @@ class LikeJobs(NamedTuple):
             for index, place in zip(newest, places(len(newest)), strict=True)
             if (law := self.law_at(begins_s[index])) is not None
         ]
-        return Calibration.of(np.array(ranks))
+        return QuantileCalibration.of(np.array(ranks))
 
 
 def forecast_from_like_jobs(
@@ -166,12 +166,14 @@ def _left_s(law: WaitLaw, level: float, waited_s: float) -> float:
     return max(0.0, law.quantile(1 - above * (1 - level)) - waited_s)
 
 
-def _words(calibration: Calibration) -> str:
+def _words(calibration: QuantileCalibration) -> str:
     if not calibration.cases:
         return "; too few of them to check the range"
     return f"; the range is checked on the last {calibration.cases} waits"
 
 
 def _as_job(sample: WaitSample) -> Job:
-    shape = Shape(nodes=sample.nodes, time_limit_s=sample.time_limit_s, partition=sample.partition)
+    shape = JobShape(
+        nodes=sample.nodes, time_limit_s=sample.time_limit_s, partition=sample.partition
+    )
     return shape.job(sample.job_id, "", sample.start_s)

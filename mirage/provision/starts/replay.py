@@ -17,7 +17,7 @@ from mirage.provision.learn.background import Background, WarmUp, people_of
 from mirage.provision.learn.episode import Floats, Ints
 from mirage.provision.learn.futures import Futures
 from mirage.provision.starts.ahead import StartsAhead, plan_s
-from mirage.provision.starts.forecast import Shape
+from mirage.provision.starts.forecast import JobShape
 from mirage.provision.starts.like_jobs import (
     AT_LEAST,
     LAST,
@@ -37,7 +37,7 @@ WAITS_END_S = 14 * DAY_S
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
+class StartCase:
     """A sampled job and what each method said of it; seconds."""
 
     job_id: int
@@ -74,7 +74,7 @@ class Replay:
         end_s: int,
         jobs: int,
         progress: Callable[[int], None] = lambda _: None,
-    ) -> list[Case]:
+    ) -> list[StartCase]:
         """Up to ``jobs`` jobs submitted in [begin_s, end_s), by submission; those that never start
         are left out. Raises InputError, SimulationError.
         """
@@ -83,7 +83,7 @@ class Replay:
         simulation = self.background.start_at(
             warm_s, WarmUp.TRACE, later, people_of(log)
         ).simulation
-        cluster, asked = SimulatedCluster(simulation), list[Case]()
+        cluster, asked = SimulatedCluster(simulation), list[StartCase]()
         for done, row in enumerate(self._sampled(begin_s, end_s, jobs).tolist(), start=1):
             simulation.run_until(int(log.column("submit_s")[row]) - 1)
             if (case := self._ask(cluster, row)) is not None:
@@ -112,11 +112,11 @@ class Replay:
         generator = np.random.default_rng(self.seed)
         return np.sort(generator.choice(rows, min(jobs, len(rows)), replace=False))
 
-    def _ask(self, cluster: SimulatedCluster, row: int) -> Case | None:
+    def _ask(self, cluster: SimulatedCluster, row: int) -> StartCase | None:
         """None: no job of the pool has started yet."""
         snapshot, columns = cluster.snapshot(), self.background.log.columns
         number, limit_s = int(columns["job_id"][row]), int(columns["timelimit_s"][row])
-        shape = Shape(
+        shape = JobShape(
             nodes=int(columns["nodes"][row]), time_limit_s=limit_s, partition=self.partition
         )
         job = shape.job(
@@ -133,7 +133,7 @@ class Replay:
         ahead = StartsAhead(
             self.futures, snapshot, [job], records, self.count, seconds=np.inf, seed=self.seed
         )
-        return Case(
+        return StartCase(
             job_id=number,
             submit_s=int(columns["submit_s"][row]),
             nodes=shape.nodes,

@@ -10,9 +10,9 @@ import numpy as np
 from mirage.figures.estimate import Estimate
 from mirage.figures.resample import Ints, Mask, ratio_interval
 from mirage.provision.learn.episode import Floats
-from mirage.provision.starts.forecast import AS_IT_IS, Calibration
+from mirage.provision.starts.forecast import AS_IT_IS, QuantileCalibration
 from mirage.provision.starts.like_jobs import MINUTE_S, places, rank_in
-from mirage.provision.starts.replay import Case
+from mirage.provision.starts.replay import StartCase
 from slurm_sim.seconds import DAY_S, HOUR_S
 
 LONG_S = 600
@@ -47,7 +47,9 @@ class Score:
         return asdict(self)
 
 
-def scores(cases: Sequence[Case], calibration: Calibration, seed: int = 0) -> list[Score]:
+def scores(
+    cases: Sequence[StartCase], calibration: QuantileCalibration, seed: int = 0
+) -> list[Score]:
     """Of all methods; ``calibration``: of look-ahead."""
     wait_s = np.array([case.wait_s for case in cases])
     block = np.array([case.submit_s // BLOCK_S for case in cases])
@@ -64,7 +66,7 @@ def scores(cases: Sequence[Case], calibration: Calibration, seed: int = 0) -> li
     ]
 
 
-def calibration_of(cases: Sequence[Case]) -> Calibration:
+def calibration_of(cases: Sequence[StartCase]) -> QuantileCalibration:
     """Of look-ahead."""
     ranks = [
         rank_in(
@@ -75,10 +77,10 @@ def calibration_of(cases: Sequence[Case]) -> Calibration:
         )
         for case, place in zip(cases, places(len(cases)), strict=True)
     ]
-    return Calibration.of(np.array(ranks))
+    return QuantileCalibration.of(np.array(ranks))
 
 
-def _of_futures(cases: Sequence[Case], calibration: Calibration) -> Floats:
+def _of_futures(cases: Sequence[StartCase], calibration: QuantileCalibration) -> Floats:
     return np.array([np.quantile(case.futures_s, calibration.levels) for case in cases])
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mirage.cli.demo import _chosen
-from mirage.demo.oracle import Oracle
+from mirage.demo.oracle import OraclePolicy
 from mirage.demo.run import CLUSTER, Scenario, run_chains
 from mirage.demo.workload import other_jobs
 from mirage.errors import InputError
@@ -51,7 +51,7 @@ def test_chains_by_the_default_of_training_chains() -> None:
 
 def test_an_oracle_is_hardly_interrupted() -> None:
     small = replace(SMALL, chains=1)
-    oracle = run_chains(small, Oracle, lambda _: None).total()
+    oracle = run_chains(small, OraclePolicy, lambda _: None).total()
     reactive = run_chains(small, lambda _: Reactive(), lambda _: None).total()
     assert oracle.interrupted_s <= reactive.interrupted_s
 

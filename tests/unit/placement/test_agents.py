@@ -28,7 +28,7 @@ from mirage.placement.learning import PaperOptions, train_paper
 from mirage.placement.minsky import minsky
 from mirage.placement.model import PaperModel, read_model
 from mirage.placement.paper import PaperAgent, PaperNetwork, paper_image
-from mirage.placement.planner import Advice, Planner, SizeTable, _Search, queue_of
+from mirage.placement.planner import Planner, SearchAdvice, SizeTable, _Search, queue_of
 from mirage.placement.rollout import roll_out
 from mirage.placement.scalable import NetworkGuide, ScalableNetwork
 from mirage.placement.schedulers import agents_of, scheduler
@@ -231,7 +231,7 @@ def test_advice_changes_who_runs():
     queue = queue_of(at, 0)
     zeros = np.zeros(2)
     for favoured in (0, 1):
-        advice = Advice(weight=np.where(np.arange(2) == favoured, 1.0, 0.0), bend=zeros)
+        advice = SearchAdvice(weight=np.where(np.arange(2) == favoured, 1.0, 0.0), bend=zeros)
         assert set(planner.plan(at, queue, advice)) == {favoured}
 
 

@@ -15,8 +15,13 @@ from mirage.provision.learn.forecast import read_cluster
 from mirage.provision.learn.futures import Futures
 from mirage.provision.learn.joblog import log_of
 from mirage.provision.starts.ahead import StartsAhead, forecast_ahead, plan_s
-from mirage.provision.starts.answer import Question, StartSources
-from mirage.provision.starts.forecast import AS_IT_IS, Calibration, Shape, read_calibration
+from mirage.provision.starts.answer import StartQuestion, StartSources
+from mirage.provision.starts.forecast import (
+    AS_IT_IS,
+    JobShape,
+    QuantileCalibration,
+    read_calibration,
+)
 from mirage.provision.starts.like_jobs import forecast_from_like_jobs, places, rank_in
 from mirage.provision.starts.records import futures_of
 from mirage.provision.starts.replay import Replay
@@ -73,7 +78,7 @@ def samples(waits_s: list[float], every_s: int = 600) -> list[WaitSample]:
     ]
 
 
-SHAPE = Shape(nodes=1, time_limit_s=4 * HOUR_S, partition="batch")
+SHAPE = JobShape(nodes=1, time_limit_s=4 * HOUR_S, partition="batch")
 
 
 # ---- like jobs
@@ -135,18 +140,18 @@ def test_free_nodes_that_nobody_waits_for_start_it_at_once():
 
 def test_calibration_asks_a_law_that_was_too_short_for_more():
     ranks = np.concatenate([np.linspace(0.5, 1, 100)])
-    low, middle, high = Calibration.of(ranks).levels
+    low, middle, high = QuantileCalibration.of(ranks).levels
     assert low == pytest.approx(0.55, abs=0.02)
     assert middle == pytest.approx(0.75, abs=0.02)
     assert high == pytest.approx(0.95, abs=0.02)
-    assert Calibration.of(ranks[:5]) == AS_IT_IS
+    assert QuantileCalibration.of(ranks[:5]) == AS_IT_IS
 
 
 def test_a_calibration_comes_from_a_results_file_and_anything_else_is_refused(tmp_path):
     path = tmp_path / "result.json"
     path.write_text('{"calibration": {"levels": [0.02, 0.6, 0.99], "jobs": 50}}')
     found = read_calibration(path)
-    assert found == Calibration((0.02, 0.6, 0.99), 50)
+    assert found == QuantileCalibration((0.02, 0.6, 0.99), 50)
     forecast = forecast_ahead(np.arange(101.0), found)
     assert forecast.wait_s == pytest.approx((2, 60, 99))
     assert "checked on 50 past waits" in forecast.reason
@@ -253,7 +258,7 @@ def busy_site() -> SimulatedCluster:
 
 
 def test_a_shape_is_answered_from_records_alone():
-    found = sources(busy_site()).of_shape(Question(2, 2 * HOUR_S, None))
+    found = sources(busy_site()).of_shape(StartQuestion(2, 2 * HOUR_S, None))
     asked, shorter, smaller = found.forecasts
     assert str(asked.shape) == "2 nodes for 2 h in batch"
     assert shorter.shape.instead_of(asked.shape) == "1 h instead of 2 h"
@@ -275,7 +280,7 @@ def test_a_model_folder_makes_it_look_ahead_with_learnt_or_recorded_habits(metho
     simulation.run_until(NOW)
     answering = sources(SimulatedCluster(simulation), model=str(folder), futures=2)
     answering = replace(answering, describe=lambda: cluster)
-    asked, shorter, *_ = answering.of_shape(Question(40, 8 * HOUR_S, None)).forecasts
+    asked, shorter, *_ = answering.of_shape(StartQuestion(40, 8 * HOUR_S, None)).forecasts
     assert asked.forecast.method == shorter.forecast.method == "look-ahead"
     assert "simulated futures" in asked.forecast.reason
     last_id = max(job.job_id for job in simulation.pending())
@@ -289,7 +294,7 @@ def test_without_enough_records_for_look_ahead_like_jobs_answer():
     answering = sources(busy_site(), model=str(MODELS / "quantile"), warn=warnings.append)
     cluster = answering.cluster
     cluster.has_accounting = False  # type: ignore[attr-defined]
-    found = answering.of_shape(Question(2, 2 * HOUR_S, None))
+    found = answering.of_shape(StartQuestion(2, 2 * HOUR_S, None))
     assert found.forecasts[0].forecast.method == "like jobs"
     assert any("look-ahead needs 50" in text for text in warnings)
 
@@ -297,7 +302,7 @@ def test_without_enough_records_for_look_ahead_like_jobs_answer():
 def test_without_accounting_the_running_jobs_are_what_is_known():
     cluster, warnings = busy_site(), list[str]()
     cluster.has_accounting = False
-    found = sources(cluster, warn=warnings.append).of_shape(Question(2, None, "batch"))
+    found = sources(cluster, warn=warnings.append).of_shape(StartQuestion(2, None, "batch"))
     assert found.forecasts[0].forecast.method == "like jobs"
     assert any("only the jobs that run now" in text for text in warnings)
     with pytest.raises(AccountingUnavailable):
@@ -307,9 +312,12 @@ def test_without_accounting_the_running_jobs_are_what_is_known():
 @pytest.mark.parametrize(
     ("question", "words"),
     [
-        (Question(2, 3600, "debug"), "partition 'debug' does not exist; this cluster has batch"),
-        (Question(9, 3600, "batch"), "9 nodes asked for; partition 'batch' has 4"),
-        (Question(2, 3 * DAY_S, "batch"), "could never start: limit of 259200 s"),
+        (
+            StartQuestion(2, 3600, "debug"),
+            "partition 'debug' does not exist; this cluster has batch",
+        ),
+        (StartQuestion(9, 3600, "batch"), "9 nodes asked for; partition 'batch' has 4"),
+        (StartQuestion(2, 3 * DAY_S, "batch"), "could never start: limit of 259200 s"),
     ],
 )
 def test_what_could_never_start_is_refused(question, words):
@@ -324,7 +332,7 @@ def test_of_several_partitions_without_a_known_default_one_must_be_named():
             return Snapshot(at_s=NOW, jobs=(), nodes=nodes)
 
     with pytest.raises(InputError, match="give a partition, -p: this cluster has batch, debug"):
-        sources(Two(Simulator(site()))).of_shape(Question(1, 3600, None))
+        sources(Two(Simulator(site()))).of_shape(StartQuestion(1, 3600, None))
 
 
 @pytest.mark.parametrize(

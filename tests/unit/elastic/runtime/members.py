@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 import zmq
 
 from mirage.elastic.runtime import addresses, folder, protocol, snapshots, wire
-from mirage.elastic.runtime.coordinator import Coordinator, Timing
+from mirage.elastic.runtime.coordinator import Coordinator, CoordinatorTiming
 from mirage.elastic.runtime.protocol import Message
 
 M = TypeVar("M", bound=Message)
-JOB = protocol.Job(
+JOB = protocol.TrainingJob(
     parameters=(protocol.Parameter(name="weight", shape=(60, 10), group=0),),
     optimizer="SGD",
     groups=({"lr": 0.1, "momentum": 0.9},),
@@ -39,7 +39,7 @@ class Stage:
 
     def _new(self) -> Coordinator:
         given = {"beat_s": 0.05, "silent_s": 60.0, "snapshot_s": 1000.0} | self._timing
-        made = Coordinator(self.path, Timing(**given))
+        made = Coordinator(self.path, CoordinatorTiming(**given))
         wire.write_address(self.path, made.session, made.listener.endpoints)
         return made
 
@@ -79,7 +79,9 @@ class Player:
 
     def __init__(self, stage: Stage, role: str, name: str) -> None:
         self.stage, self.role, self.name = stage, role, name
-        self.link = wire.Link(stage.context, path=stage.path, keys=folder.load_keys(stage.path))
+        self.link = wire.CoordinatorLink(
+            stage.context, path=stage.path, keys=folder.load_keys(stage.path)
+        )
         self.got: list[Message] = []
         self.register()
 
@@ -134,7 +136,7 @@ class Player:
 
     def beat(self, view: protocol.View, step: int) -> None:
         self.send(
-            protocol.Beat(
+            protocol.Heartbeat(
                 step=step, incarnation=view.incarnation, layout=view.layout, roster=view.roster
             )
         )
@@ -148,7 +150,9 @@ def begin(stage: Stage) -> tuple[Player, Player, protocol.View]:
     worker.send(protocol.Saved(incarnation=0, version=0, part=part))
     server.accept(server.expect(protocol.View))
     worker.accept(worker.expect(protocol.View))
-    view = worker.expect(protocol.View, shares=(protocol.Share(worker="w1", first=0, last=5),))
+    view = worker.expect(
+        protocol.View, shares=(protocol.WorkerShare(worker="w1", first=0, last=5),)
+    )
     worker.accept(view)
     return server, worker, view
 

@@ -150,8 +150,10 @@ def test_a_drained_worker_ends_once_the_others_have_its_share(stage: Stage) -> N
     halves = worker.expect(protocol.View, roster=view.roster + 1)
     assert [share.worker for share in halves.shares] == ["w1", "w2"]
     client = stage.player(WORKER, "client")
-    client.send(protocol.Drain(name="w1"))
-    rest = worker.expect(protocol.View, shares=(protocol.Share(worker="w2", first=0, last=5),))
+    client.send(protocol.DrainRequest(name="w1"))
+    rest = worker.expect(
+        protocol.View, shares=(protocol.WorkerShare(worker="w2", first=0, last=5),)
+    )
     assert not any(isinstance(each, protocol.Drained) for each in client.got)
     worker.accept(rest)
     assert worker.expect(protocol.End).reason == "drained"
@@ -161,7 +163,7 @@ def test_a_drained_worker_ends_once_the_others_have_its_share(stage: Stage) -> N
 def test_draining_the_last_server_saves_its_slices_first(stage: Stage) -> None:
     server, worker, view = begin(stage)
     server.beat(view, 30)
-    worker.send(protocol.Drain(name="s1"))
+    worker.send(protocol.DrainRequest(name="s1"))
     order = server.expect(protocol.SaveAt)
     assert order.hold
     save(server, view, order.version)
@@ -174,7 +176,7 @@ def test_draining_the_last_server_saves_its_slices_first(stage: Stage) -> None:
 def test_a_stop_saves_and_the_job_goes_on_from_there(stage: Stage) -> None:
     server, worker, view = begin(stage)
     server.beat(view, 30)
-    worker.send(protocol.Stop())
+    worker.send(protocol.StopRequest())
     order = server.expect(protocol.SaveAt)
     save(server, view, order.version)
     assert worker.expect(protocol.Stopped).version == order.version
@@ -204,7 +206,7 @@ def test_a_worker_with_other_values_is_refused_with_their_name(stage: Stage) -> 
     record = protocol.to_record(stage.coordinator.members["w2"].register)
     record["name"], record["job"]["batch_size"] = "w3", 20
     other.send(protocol.from_record(protocol.Register, record, "register"))
-    assert "batch_size: this worker has 20, the job has 10" in other.expect(protocol.Refused).reason
+    assert "batch_size: this worker has 20, the job has 10" in other.expect(protocol.Refusal).reason
 
 
 def test_the_status_has_every_member(stage: Stage) -> None:

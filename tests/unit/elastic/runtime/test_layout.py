@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from mirage.elastic.runtime import layout, protocol
 
 
-def job(*sizes: int, groups: int = 1, micro_shards: int = 12) -> protocol.Job:
-    return protocol.Job(
+def job(*sizes: int, groups: int = 1, micro_shards: int = 12) -> protocol.TrainingJob:
+    return protocol.TrainingJob(
         parameters=tuple(
             protocol.Parameter(name=f"p{i}", shape=(size,), group=i % groups)
             for i, size in enumerate(sizes)

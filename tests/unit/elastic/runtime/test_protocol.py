@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mirage.elastic.runtime import protocol
 from mirage.elastic.runtime.protocol import ProtocolError
 
-JOB = protocol.Job(
+JOB = protocol.TrainingJob(
     parameters=(protocol.Parameter(name="weight", shape=(3, 4), group=0),),
     optimizer="SGD",
     groups=({"lr": 0.1, "momentum": 0.9},),
@@ -31,7 +31,7 @@ VIEW = protocol.View(
     job=JOB,
     servers=(PEER,),
     owners=("s1", "s1"),
-    shares=(protocol.Share(worker="w1", first=0, last=5),),
+    shares=(protocol.WorkerShare(worker="w1", first=0, last=5),),
 )
 PUSH = protocol.Push(
     incarnation=1,

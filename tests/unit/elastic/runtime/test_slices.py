@@ -15,8 +15,8 @@ from mirage.errors import InputError, MirageError
 SIZE, SHARDS = 600, 4
 
 
-def job(optimizer: torch.optim.Optimizer) -> protocol.Job:
-    return protocol.Job(
+def job(optimizer: torch.optim.Optimizer) -> protocol.TrainingJob:
+    return protocol.TrainingJob(
         parameters=(protocol.Parameter(name="weight", shape=(SIZE,), group=0),),
         optimizer=type(optimizer).__name__,
         groups=options_of(optimizer),

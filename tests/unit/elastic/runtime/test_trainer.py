@@ -16,10 +16,10 @@ DATA = torch.utils.data.TensorDataset(torch.zeros(20, 3))
 
 
 @pytest.fixture
-def _place(tmp_path: Path) -> Iterator[None]:
-    trainer.set_place(trainer.Place(folder=tmp_path, name="w1", orphan_s=1.0))
+def _worker_context(tmp_path: Path) -> Iterator[None]:
+    trainer.set_worker_context(trainer.WorkerContext(folder=tmp_path, name="w1", orphan_s=1.0))
     yield
-    trainer._place = None
+    trainer._worker_context = None
 
 
 def sgd(model: torch.nn.Module) -> torch.optim.Optimizer:
@@ -32,7 +32,7 @@ def test_a_script_that_was_started_alone_is_told_how_to() -> None:
         Elastic(model, sgd(model), DATA, batch_size=4, steps=5)
 
 
-@pytest.mark.usefixtures("_place")
+@pytest.mark.usefixtures("_worker_context")
 @pytest.mark.parametrize(
     ("words", "options"),
     [
@@ -105,4 +105,7 @@ def test_random_numbers_depend_on_step_and_shard_alone() -> None:
 
 
 def test_a_sample_of_protocol_is_complete() -> None:
-    assert protocol.from_record(protocol.Job, protocol.to_record(JOB), "job").steps == JOB.steps
+    assert (
+        protocol.from_record(protocol.TrainingJob, protocol.to_record(JOB), "job").steps
+        == JOB.steps
+    )

@@ -28,9 +28,9 @@ def keys(tmp_path: Path) -> Keys:
     return folder.create_folder(tmp_path / "job")
 
 
-def connect(context: zmq.Context[Any], keys: Keys, listener: wire.Listener) -> wire.Connection:
+def connect(context: zmq.Context[Any], keys: Keys, listener: wire.Listener) -> wire.PeerConnection:
     endpoint = f"tcp://127.0.0.1:{listener.port}"
-    return wire.Connection(context, keys, endpoint=endpoint, identity=wire.new_session())
+    return wire.PeerConnection(context, keys, endpoint=endpoint, identity=wire.new_session())
 
 
 def arrives(listener: wire.Listener, wait_ms: int) -> bool:
@@ -144,7 +144,7 @@ def test_another_machines_loopback_is_never_tried() -> None:
 def test_a_link_finds_the_next_coordinator(
     context: zmq.Context[Any], tmp_path: Path, keys: Keys
 ) -> None:
-    link = wire.Link(context, path=tmp_path / "job", keys=keys)
+    link = wire.CoordinatorLink(context, path=tmp_path / "job", keys=keys)
     assert not link.refresh()
     for session in ("a1", "b2"):
         listener = wire.Listener(zmq.Context(), keys)
