@@ -346,7 +346,7 @@ def test_another_system_has_a_table_of_its_own(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "folder", [path.parent for path in shipped("kth-sp2").parent.glob("*/*/recipe.toml")], ids=str
+    "folder", [path.parent for path in shipped("kth-sp2").parent.glob("**/recipe.toml")], ids=str
 )
 def test_the_models_that_come_with_mirage_are_as_they_were_written(folder):
     recipe = check_folder(folder)
