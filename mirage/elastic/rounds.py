@@ -29,7 +29,7 @@ from mirage.elastic.pollux_world import MOST_GPUS, PolluxWorld
 from mirage.elastic.world import Bools, Floats, Ints
 
 POWER, HASTE, KEEP = 0.75, 0.5, 0.04
-"""Chosen on workloads 1 to 4 and others like them (docs/decisions/0058-*.md)."""
+"""Chosen on workloads 1 to 4 and others like them (docs/decisions/0056-*.md)."""
 LEAST_LEFT_S = 30.0
 ACTIONS = 2
 """Urgency and stay."""
