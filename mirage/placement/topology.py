@@ -106,6 +106,11 @@ class Topology:
         self._right = _members([right for _, right in sides], len(self))
         self._first = np.cumsum([0, *counts[:-1]]) if counts else np.zeros(0, dtype=int)
         self._one_each = all(number == 1 for number in counts)
+        # A link to one GPU alone has one job at most, as a GPU has.
+        alone = np.minimum(self._left.sum(axis=1), self._right.sum(axis=1)) == 1
+        is_first = np.repeat(np.array(counts, dtype=int) == 1, counts)
+        self._is_common = np.ones(len(counts), dtype=bool)
+        self._is_common[np.repeat(np.arange(len(counts)), counts)[is_first & alone]] = False
 
     def _gb_per_s(self, link: tuple[str, str]) -> float:
         return float(self.graph.edges[link]["gb_per_s"])
@@ -184,14 +189,21 @@ class Topology:
         """Equations 14 and 15: the narrowest link of each job, alone and beside the others.
 
         ``assigned`` [..., J, M]: the GPUs of each job. Returns two arrays [..., J], infinite for
-        jobs that use no link. Run-time bandwidth is the default divided by the jobs on the link.
+        jobs that use no link. Run-time bandwidth is the default divided by the jobs on the link. A
+        GPU has one job at most.
         """
         used = self._links_first(assigned)
-        jobs = np.maximum(used.sum(axis=-1, keepdims=True, dtype=np.float64), 1.0)
-        default = self.gb_per_s.reshape(-1, *[1] * (used.ndim - 1))
-        alone = np.where(used, default, np.inf)
-        shared = np.where(used, default / jobs, np.inf)
-        return alone.min(axis=0, initial=np.inf), shared.min(axis=0, initial=np.inf)
+        if not len(used):
+            unlimited = np.full(assigned.shape[:-1], np.inf)
+            return unlimited, unlimited.copy()
+        alone = np.full(assigned.shape[:-1], np.inf)
+        for bandwidth in np.unique(self.gb_per_s)[::-1]:  # they are few
+            alone[used[self.gb_per_s == bandwidth].any(axis=0)] = bandwidth
+        common = used[self._is_common]
+        jobs = np.maximum(np.count_nonzero(common, axis=-1, keepdims=True), 1)
+        default = self.gb_per_s[self._is_common].reshape(-1, *[1] * (used.ndim - 1))
+        shared = np.where(common, default / jobs, np.inf).min(axis=0, initial=np.inf)
+        return alone, np.minimum(alone, shared)
 
     def scale_factors(self, assigned: Bools) -> Floats:
         """Equation 13: how much slower sharing makes each job's reduction. [..., J, M] -> [..., J].

@@ -158,7 +158,7 @@ class PlacementWorld:
 
     def of_slots(self, values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
         """``values`` [B, K] of the jobs in the slots, [B, N]; what an empty slot has is no value."""
-        return np.take_along_axis(values, np.maximum(self.slot_job, 0), axis=1)
+        return values.take(self._rows[:, None] * values.shape[1] + np.maximum(self.slot_job, 0))
 
     @property
     def filled(self) -> Bools:
@@ -167,8 +167,8 @@ class PlacementWorld:
 
     def remaining(self) -> Floats:
         """FLOPs that the slots' jobs still have to compute, [B, N]; 0 for empty slots."""
-        left = np.asarray(self.of_slots(self.total - self.done), dtype=np.float64)
-        return np.where(self.filled, left, 0.0)
+        total = np.asarray(self.of_slots(self.total), dtype=np.float64)
+        return np.where(self.filled, total - self.of_slots(self.done), 0.0)
 
     def assignment(self, actions: Ints) -> Bools:
         """``actions`` [B, M], each GPU's slot or N for none -> [B, N, M]; empty slots get none.
