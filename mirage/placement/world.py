@@ -158,7 +158,9 @@ class PlacementWorld:
 
     def of_slots(self, values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
         """``values`` [B, K] of the jobs in the slots, [B, N]; what an empty slot has is no value."""
-        return values.take(self._rows[:, None] * values.shape[1] + np.maximum(self.slot_job, 0))
+        places = self._rows[:, None] * values.shape[1] + np.maximum(self.slot_job, 0)
+        found: npt.NDArray[np.generic] = values.take(places)
+        return found
 
     @property
     def filled(self) -> Bools:
@@ -168,7 +170,8 @@ class PlacementWorld:
     def remaining(self) -> Floats:
         """FLOPs that the slots' jobs still have to compute, [B, N]; 0 for empty slots."""
         total = np.asarray(self.of_slots(self.total), dtype=np.float64)
-        return np.where(self.filled, total - self.of_slots(self.done), 0.0)
+        done = np.asarray(self.of_slots(self.done), dtype=np.float64)
+        return np.where(self.filled, total - done, 0.0)
 
     def assignment(self, actions: Ints) -> Bools:
         """``actions`` [B, M], each GPU's slot or N for none -> [B, N, M]; empty slots get none.
