@@ -18,26 +18,22 @@ killed at any time: members work on without it and register with the next one.
 from __future__ import annotations
 
 import argparse
-import fcntl
-import json
 import logging
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import zmq
 
 from mirage.elastic.runtime import folder, layout, process, protocol, snapshots, wire
+from mirage.elastic.runtime.job_log import JobLog
 from mirage.elastic.runtime.protocol import (
     SERVER,
     WORKER,
     Message,
-    Peer,
     ProtocolError,
     TrainingJob,
 )
@@ -49,91 +45,20 @@ from mirage.elastic.runtime.state import (
     Manifest,
     StateFile,
 )
-from mirage.errors import MirageError
+from mirage.elastic.runtime.tracking import (
+    ActiveScaling,
+    CoordinatorTiming,
+    Member,
+    Pause,
+    difference,
+)
 
 log = logging.getLogger(__name__)
 
 POLL_MS = 20
-LOCK_WAIT_S = 30.0
 SPEED_WINDOW_S = 30.0
 FAREWELL_S = 5.0
 """How long an ending coordinator waits for members to leave."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class CoordinatorTiming:
-    """Seconds between signs of life, until silence means loss, between snapshots."""
-
-    beat_s: float = 1.0
-    silent_s: float = 15.0
-    snapshot_s: float = 30.0
-
-
-@dataclass(kw_only=True)
-class Member:
-    """A process that has registered."""
-
-    register: protocol.Register
-    order: int
-    seen: float
-    viewed: float = 0.0
-    """When it was last sent a view."""
-    step: int = 0
-    incarnation: int = 0
-    layout: int = 0
-    roster: int = 0
-    ready: bool = False
-    """Workers: has parameters, so it takes part."""
-
-    @property
-    def name(self) -> str:
-        """Unique in the job."""
-        return self.register.name
-
-    @property
-    def role(self) -> str:
-        """`server` or `worker`."""
-        return self.register.role
-
-    @property
-    def session(self) -> str:
-        """Of its process."""
-        return self.register.session
-
-    @property
-    def peer(self) -> Peer:
-        """How others reach it."""
-        told = self.register
-        return Peer(
-            name=told.name, session=told.session, endpoints=told.endpoints, boot_id=told.boot_id
-        )
-
-
-@dataclass(kw_only=True)
-class ActiveScaling:
-    """The one scaling that is under way."""
-
-    number: int
-    owners: tuple[str, ...]
-    moving: frozenset[int]
-    clock: int
-    began: float
-    idle_since: float
-    """When something last moved it on."""
-    unready: set[str]
-    """Sessions that have not answered Prepare."""
-    adopted: set[int] = field(default_factory=set)
-    unswitched: set[str] | None = None
-    """From the switch on: sessions that do not yet act by the new view."""
-    suspended_s: list[float] = field(default_factory=list)
-
-
-@dataclass(kw_only=True)
-class Pause:
-    """Servers are to stop at a version and save it: before a stop, or without any server left."""
-
-    version: int
-    began: float
 
 
 class Coordinator:
@@ -169,7 +94,7 @@ class Coordinator:
         self._round_trip_s = 0.05
         self._speed: deque[tuple[float, int]] = deque()
         self._suspended_s: float | None = None
-        self._lines = _Lines(path)
+        self._log = JobLog(path)
         if self.state.scaling_phase:
             self._abort_after_restart()
 
@@ -261,7 +186,7 @@ class Coordinator:
             return "" if message.endpoints else "A server says where it can be reached."
         job = self.state.job or (self.candidate[1] if self.candidate else None)
         if message.job is None or (job is not None and message.job != job):
-            return _difference(job, message.job)
+            return difference(job, message.job)
         return ""
 
     def _welcome_back(self, member: Member) -> None:
@@ -372,7 +297,7 @@ class Coordinator:
             self._commit_snapshot(message.version, tuple(parts.values()))
 
     def _commit_snapshot(self, version: int, parts: tuple[protocol.SavedSlices, ...]) -> None:
-        self._lines.sync()
+        self._log.sync()
         self.file.change(manifest=Manifest(version=version, parts=parts))
         self._parts = {key: each for key, each in self._parts.items() if key[1] > version}
         snapshots.remove_old(self.path, parts, version)
@@ -385,7 +310,7 @@ class Coordinator:
             self._paused()
 
     def _losses(self, member: Member, message: protocol.Losses) -> None:
-        self._lines.losses(message.first, message.values)
+        self._log.losses(message.first, message.values)
         until = message.first + len(message.values)
         self._send(member, protocol.Recorded(until=until))
 
@@ -796,7 +721,7 @@ class Coordinator:
                 epochs=(job.steps if job else 0) / epoch_steps,
                 steps_per_s=speed,
                 samples_per_s=speed * job.batch_size if speed is not None and job else None,
-                loss=self._lines.last_loss,
+                loss=self._log.last_loss,
                 incarnation=self.state.incarnation,
                 layout=self.state.layout,
                 snapshot=self.state.manifest.version if self.state.manifest else None,
@@ -896,7 +821,7 @@ class Coordinator:
         self.listener.send(client, protocol.Stopped(version=version))
 
     def _event(self, event: str, **facts: Any) -> None:
-        self._lines.event(event, facts)
+        self._log.event(event, facts)
 
 
 _QUESTIONS: dict[type[Message], Callable[[Coordinator, bytes, Any], None]] = {
@@ -917,80 +842,14 @@ _REPORTS: dict[type[Message], Callable[[Coordinator, Member, Any], None]] = {
 }
 
 
-class _Lines:
-    """`events.jsonl` and `losses.jsonl`, only ever appended to."""
-
-    def __init__(self, path: Path) -> None:
-        self._events = _append(path / folder.EVENTS)
-        self._losses = _append(path / folder.LOSSES)
-        self.last_loss: float | None = None
-
-    def event(self, event: str, facts: dict[str, Any]) -> None:
-        self._events.write(json.dumps({"time": time.time(), "event": event} | facts) + "\n")
-        self._events.flush()
-
-    def losses(self, first: int, values: tuple[float, ...]) -> None:
-        for step, value in enumerate(values, first):
-            self._losses.write(json.dumps([step, value]) + "\n")
-            self.last_loss = value
-        self._losses.flush()
-
-    def sync(self) -> None:
-        folder.sync(self._losses)
-
-
-def _append(path: Path) -> Any:
-    """Opens for appending; a line that a killed process left unfinished is ended."""
-    file = path.open("a+", encoding="utf-8")
-    file.seek(0)
-    text = file.read()
-    if text and not text.endswith("\n"):
-        file.write("\n")
-    return file
-
-
 def _either(new: int | None, old: int | None) -> int | None:
     return old if new is None else new
-
-
-def _difference(mine: TrainingJob | None, theirs: TrainingJob | None) -> str:
-    """What a worker has to correct."""
-    if theirs is None:
-        return "A worker says what it trains."
-    assert mine is not None
-    names = [
-        name
-        for name in TrainingJob.__dataclass_fields__
-        if getattr(mine, name) != getattr(theirs, name)
-    ]
-    return (
-        f"{names[0]}: this worker has {str(getattr(theirs, names[0]))[:60]}, the job has"
-        f" {str(getattr(mine, names[0]))[:60]}. Start it with the job's script and arguments."
-    )
-
-
-@contextmanager
-def only_one(path: Path) -> Iterator[None]:
-    """Raises MirageError: another coordinator has the folder."""
-    with (path / folder.LOCK).open("a") as file:
-        end = time.monotonic() + LOCK_WAIT_S
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > end:
-                    raise MirageError(
-                        f"{path}: another coordinator has this folder. Stop that one first."
-                    ) from None
-                time.sleep(0.2)
-        yield
 
 
 def _run(given: argparse.Namespace) -> None:
     timing = CoordinatorTiming(beat_s=given.beat, silent_s=given.silent, snapshot_s=given.snapshot)
     folder.create_folder(given.folder)
-    with only_one(given.folder):
+    with folder.coordinator_lock(given.folder):
         Coordinator(given.folder, timing).run()
 
 

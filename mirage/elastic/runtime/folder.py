@@ -16,9 +16,13 @@ The folder has mode 0700. All members must see it, so it is on a file system tha
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -29,6 +33,8 @@ from mirage.errors import InputError, MirageError, system_says
 
 KEYS, ADDRESS, LOCK, STATE = "keys.json", "coordinator.json", "coordinator.lock", "state.json"
 EVENTS, LOSSES, SNAPSHOTS, MODEL = "events.jsonl", "losses.jsonl", "snapshots", "model.safetensors"
+LOCK_WAIT_S = 30.0
+"""How long a coordinator waits for the one before it to end."""
 REMEDY = "Give the folder that the coordinator was started with"
 
 
@@ -145,3 +151,21 @@ def _write_synced(path: Path, text: str) -> None:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
+
+
+@contextmanager
+def coordinator_lock(path: Path) -> Iterator[None]:
+    """Holds the folder for one coordinator. Raises MirageError: another has it for 30 s."""
+    with (path / LOCK).open("a") as file:
+        end = time.monotonic() + LOCK_WAIT_S
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    raise MirageError(
+                        f"{path}: another coordinator has this folder. Stop that one first."
+                    ) from None
+                time.sleep(0.2)
+        yield

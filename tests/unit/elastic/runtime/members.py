@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 import zmq
 
 from mirage.elastic.runtime import addresses, folder, protocol, snapshots, wire
-from mirage.elastic.runtime.coordinator import Coordinator, CoordinatorTiming
+from mirage.elastic.runtime.coordinator import Coordinator
 from mirage.elastic.runtime.protocol import Message
+from mirage.elastic.runtime.tracking import CoordinatorTiming
 
 M = TypeVar("M", bound=Message)
 JOB = protocol.TrainingJob(

@@ -234,15 +234,14 @@ def test_a_silent_member_is_removed(tmp_path: Path) -> None:
 
 
 def test_a_second_coordinator_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mirage.elastic.runtime import coordinator
     from mirage.errors import MirageError
 
     folder.create_folder(tmp_path / "job")
-    monkeypatch.setattr(coordinator, "LOCK_WAIT_S", 0.0)
+    monkeypatch.setattr(folder, "LOCK_WAIT_S", 0.0)
     with (
-        coordinator.only_one(tmp_path / "job"),
+        folder.coordinator_lock(tmp_path / "job"),
         pytest.raises(MirageError, match="another coordinator has this folder"),
-        coordinator.only_one(tmp_path / "job"),
+        folder.coordinator_lock(tmp_path / "job"),
     ):
         pass
 
