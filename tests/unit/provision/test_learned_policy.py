@@ -21,7 +21,7 @@ from mirage.provision.learn.ranges import ranges_of
 from mirage.provision.learn.toy import Toy
 from mirage.provision.learn.trees import ForestOptions, train_random_forest
 from mirage.provision.policies.learned import LearnedPolicy
-from mirage.provision.policies.registry import make_policy
+from mirage.provision.policies.registry import make_pair_policy
 from mirage.state.encoder import JobPair, encode
 from mirage.state.history import History
 from mirage.state.likeness import Waits
@@ -322,7 +322,7 @@ def test_a_model_folder_serves_by_the_configuration(tmp_path):
     about = replace(ABOUT, ranges=ranges_of(episodes)).table()
     recipe = Recipe(system="provision", method="random-forest", seed=0, about=about)
     write_folder(tmp_path / "rf", ForecastingModel(model, whole_nodes(4)), recipe, "")
-    policy = make_policy(PolicyConfig(name="random-forest", model=str(tmp_path / "rf")))
+    policy = make_pair_policy(PolicyConfig(name="random-forest", model=str(tmp_path / "rf")))
     assert policy.name == "random-forest"
     waits = Waits(
         [
