@@ -29,7 +29,6 @@ from typing import Any
 import zmq
 
 from mirage.elastic.runtime import folder, layout, process, protocol, snapshots, wire
-from mirage.elastic.runtime.job_log import JobLog
 from mirage.elastic.runtime.protocol import (
     SERVER,
     WORKER,
@@ -52,6 +51,7 @@ from mirage.elastic.runtime.tracking import (
     Pause,
     difference,
 )
+from mirage.elastic.runtime.training_log import TrainingLog
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ class Coordinator:
         self._round_trip_s = 0.05
         self._speed: deque[tuple[float, int]] = deque()
         self._suspended_s: float | None = None
-        self._log = JobLog(path)
+        self._log = TrainingLog(path)
         if self.state.scaling_phase:
             self._abort_after_restart()
 

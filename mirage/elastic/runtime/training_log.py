@@ -10,7 +10,7 @@ from typing import Any
 from mirage.elastic.runtime import folder
 
 
-class JobLog:
+class TrainingLog:
     """`events.jsonl` and `losses.jsonl`, only ever appended to."""
 
     def __init__(self, path: Path) -> None:
