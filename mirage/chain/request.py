@@ -191,7 +191,7 @@ def settle(
         limit_signal=limit_signal,
         done_file=_done_file(request.own, cwd),
         ahead=_ahead(request.own),
-        total_s=0 if "up-front" in request.own else _total_s(request.own),
+        total_s=_total_s(request.own),
         up_front="up-front" in request.own,
         job_name=job_name or script_name,
         has_begin=_last(said, "begin") is not None,
@@ -354,7 +354,7 @@ def _segments(own: Mapping[str, str], time_limit: str | None) -> int:
         raise InputError("give either --segments N or --total-time D: a chain must have an end")
     if "segments" in own:
         return _number(own, "segments", 1, 1, MAX_SEGMENTS)
-    segments = _links_needed(_total_s(own), time_limit)
+    segments = _links_needed(_duration(own, "total-time", 0), time_limit)
     if not 1 <= segments <= MAX_SEGMENTS:
         raise InputError(
             f"--total-time {own['total-time']} makes {segments} links: expected 1 to {MAX_SEGMENTS}"
@@ -364,8 +364,8 @@ def _segments(own: Mapping[str, str], time_limit: str | None) -> int:
 
 
 def _total_s(own: Mapping[str, str]) -> int:
-    """Time that the chain's links run in all; 0: their number bounds it."""
-    return _duration(own, "total-time", 0)
+    """Time that the chain's links run in all; 0: their number bounds it, as with `--up-front`."""
+    return 0 if "up-front" in own else _duration(own, "total-time", 0)
 
 
 def _ahead(own: Mapping[str, str]) -> int:

@@ -235,7 +235,7 @@ def build_job_script(settings: ChainSettings, script: UserScript) -> bytes:
 
 
 def _values(settings: ChainSettings) -> dict[str, object]:
-    failure, handover, limit = settings.failure, settings.handover, settings.limit_signal
+    limit = settings.limit_signal
     names = dict.fromkeys(
         (*_FORWARDED, limit.name) if limit and limit.can_be_caught else _FORWARDED
     )
@@ -252,6 +252,23 @@ def _values(settings: ChainSettings) -> dict[str, object]:
         "m_ahead": settings.ahead,
         "m_look_ahead": LOOK_AHEAD_S,
         "m_up_front": int(settings.up_front),
+        **_rules(settings),
+        "m_confirm_after": CONFIRM_AFTER_S,
+        "m_write_patience": WRITE_PATIENCE_S,
+        "m_record_patience": RECORD_PATIENCE_S,
+        "m_used_up_exit": USED_UP_EXIT,
+        "m_then": len(settings.then),
+        "m_done_file": settings.done_file or settings.folder / DONE,
+        "m_signals": " ".join(names),
+        "m_limit_signal": limit.number if limit and limit.lead_s else 0,
+        "m_limit_lead": limit.lead_s + SIGNAL_SLACK_S if limit else 0,
+    }
+
+
+def _rules(settings: ChainSettings) -> dict[str, object]:
+    """Of failures, handovers and notifications."""
+    failure, handover = settings.failure, settings.handover
+    return {
         "m_on_failure": failure.action,
         "m_retries": failure.retries,
         "m_min_runtime": failure.min_runtime_s,
@@ -263,18 +280,9 @@ def _values(settings: ChainSettings) -> dict[str, object]:
         "m_health_command": handover.health_command,
         "m_health_count": handover.health_count,
         "m_health_interval": HEALTH_INTERVAL_S,
-        "m_confirm_after": CONFIRM_AFTER_S,
-        "m_write_patience": WRITE_PATIENCE_S,
-        "m_record_patience": RECORD_PATIENCE_S,
         "m_notify_command": settings.notify.command,
         "m_notify_after": settings.notify.after_s,
         "m_notify_limit": NOTIFY_LIMIT_S,
-        "m_used_up_exit": USED_UP_EXIT,
-        "m_then": len(settings.then),
-        "m_done_file": settings.done_file or settings.folder / DONE,
-        "m_signals": " ".join(names),
-        "m_limit_signal": limit.number if limit and limit.lead_s else 0,
-        "m_limit_lead": limit.lead_s + SIGNAL_SLACK_S if limit else 0,
     }
 
 

@@ -123,19 +123,11 @@ def run_chains(
     simulator = (make_cluster or busy_cluster)(scenario)
     policy = make_policy(simulator)
     store = SqlStore.open("sqlite://")
-    cluster = SimulatedCluster(simulator, user="mirage", operator=True)
-    acting = Acting(mode=ActingMode.ENFORCE)
-    daemon = Daemon(cluster, store, SimulatedClock(simulator), policy, poll_s=POLL_S, acting=acting)
-    simulator.run_until(scenario.warm_up_s - scenario.watched_s)
-    while simulator.now_s < scenario.warm_up_s:
-        daemon.run_cycle()
-        simulator.run_until(simulator.now_s + POLL_S)
+    daemon = _warm_daemon(scenario, simulator, store, policy)
     jobs = ChainJobs(scenario, simulator)
     queue = []
     while True:
-        for chain, begin_s in scenario.begins_s.items():
-            if begin_s <= simulator.now_s < begin_s + POLL_S:
-                jobs.submit_chain(chain)
+        jobs.submit_due()
         daemon.run_cycle()
         waiting = sum(job.eligible_s is not None for job in simulator.pending())
         queue.append((simulator.now_s, waiting))
@@ -161,6 +153,20 @@ def run_chains(
         jobs.run_until(simulator.now_s + POLL_S)
 
 
+def _warm_daemon(
+    scenario: Scenario, simulator: Simulator, store: SqlStore, policy: Policy
+) -> Daemon:
+    """A daemon that has watched the cluster up to the first chain's submission."""
+    cluster = SimulatedCluster(simulator, user="mirage", operator=True)
+    acting = Acting(mode=ActingMode.ENFORCE)
+    daemon = Daemon(cluster, store, SimulatedClock(simulator), policy, poll_s=POLL_S, acting=acting)
+    simulator.run_until(scenario.warm_up_s - scenario.watched_s)
+    while simulator.now_s < scenario.warm_up_s:
+        daemon.run_cycle()
+        simulator.run_until(simulator.now_s + POLL_S)
+    return daemon
+
+
 def busy_cluster(scenario: Scenario) -> Simulator:
     """The cluster, with the other users' jobs."""
     cluster = scenario.cluster
@@ -184,6 +190,12 @@ class ChainJobs:
         self._ends_s: list[tuple[int, int]] = []
         """(when, job): predecessors that are about to end."""
         simulator.on_start.append(self._started)
+
+    def submit_due(self) -> None:
+        """Submits the chains whose time has come since the last cycle."""
+        for chain, begin_s in self._scenario.begins_s.items():
+            if begin_s <= self._simulator.now_s < begin_s + POLL_S:
+                self.submit_chain(chain)
 
     def submit_chain(self, chain: str) -> None:
         """What mirage-submit does: the first link, and one successor that depends on it."""
