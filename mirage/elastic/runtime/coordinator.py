@@ -89,6 +89,10 @@ class Coordinator:
         self._started = self._saved_at = time.monotonic()
         self._orders = 0
         self._known: set[str] = set()
+        self._replaced: set[str] = set()
+        """Sessions whose name a later process has."""
+        self._early: list[tuple[bytes, protocol.DrainRequest]] = []
+        """Drains of members that may register again with this coordinator, which was restarted."""
         """Sessions that have registered with this coordinator."""
         self._margin = 1
         self._round_trip_s = 0.05
@@ -163,8 +167,12 @@ class Coordinator:
         if reason := self._problem(message):
             self.listener.send(peer, protocol.Refusal(reason=reason))
             return
+        if message.session in self._replaced:
+            self.listener.send(peer, protocol.End(reason="replaced"))
+            return
         before = self.members.get(message.name)
         if before is not None and before.session != message.session:
+            self._replaced.add(before.session)
             self._send(before, protocol.End(reason="replaced"))
             self._lose(before, "replaced")
         elif before is not None:
@@ -176,6 +184,7 @@ class Coordinator:
         self.members[message.name] = member
         self._event("register", name=member.name, role=member.role, session=member.session)
         self._welcome(member)
+        self._drain_early()
 
     def _problem(self, message: protocol.Register) -> str:
         """Why a member cannot take part; empty: it can."""
@@ -423,6 +432,7 @@ class Coordinator:
     # --- what is due
 
     def _tick(self) -> None:
+        self._drain_early()
         now = time.monotonic()
         for member in [m for m in self.members.values() if now - m.seen > self.timing.silent_s]:
             self._send(member, protocol.Refusal(reason="Register first."))
@@ -780,8 +790,18 @@ class Coordinator:
             ),
         )
 
+    def _drain_early(self) -> None:
+        early, self._early = self._early, []
+        for client, message in early:
+            self._drain(client, message)
+
     def _drain(self, client: bytes, message: protocol.DrainRequest) -> None:
         member = self.members.get(message.name)
+        is_fresh = time.monotonic() - self._started < self.timing.silent_s
+        is_early = is_fresh and self.state.job is not None and self.over_s is None
+        if member is None and not message.gone and is_early:
+            self._early.append((client, message))
+            return
         if member is not None and message.gone:
             self._lose(member, "gone")
             member = None
