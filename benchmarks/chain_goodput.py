@@ -22,8 +22,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from mirage.config import PolicyConfig
-from mirage.demo.run import Scenario, busy_cluster, run_chains
 from mirage.ports import Policy
+from mirage.provision.chains.run import Scenario, busy_cluster, run_chains
 from mirage.provision.policies.goodput import Goodput
 from mirage.provision.policies.heuristics import Reactive
 from slurm_sim import JobSpec, Simulator

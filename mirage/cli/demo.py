@@ -13,12 +13,12 @@ from rich.live import Live
 from mirage.chain.progress import ChainProgress
 from mirage.cli.table import console
 from mirage.config import TRAINED, UNTRAINED, PolicyConfig
-from mirage.demo.oracle import OraclePolicy
-from mirage.demo.run import CLUSTER, DemoProgress, DemoResult, Scenario, run_chains
 from mirage.demo.show import results_table, save_picture, screen, verdict
 from mirage.errors import InputError
 from mirage.models.shipped import shipped
 from mirage.ports import Policy
+from mirage.provision.chains.oracle import OraclePolicy
+from mirage.provision.chains.run import CLUSTER, ChainsResult, RunView, Scenario, run_chains
 from mirage.provision.policies.goodput import Goodput
 from mirage.provision.policies.registry import make_pair_policy
 from slurm_sim import Simulator
@@ -77,14 +77,14 @@ def run(args: argparse.Namespace) -> int:
     ]
     if not args.json:
         _make_folder(args.out)
-    rows: list[DemoProgress] = []
-    results: list[DemoResult] = []
+    rows: list[RunView] = []
+    results: list[ChainsResult] = []
     if not args.json:
         console.print(_introduction(scenario))
     live = Live(console=console, refresh_per_second=12, transient=False)
     show = console.is_terminal and not args.json
 
-    def watch(progress: DemoProgress) -> None:
+    def watch(progress: RunView) -> None:
         rows[len(results) :] = [progress]
         if show:
             live.update(screen(scenario, rows))
@@ -108,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _print_results(scenario: Scenario, results: list[DemoResult], out: Path) -> None:
+def _print_results(scenario: Scenario, results: list[ChainsResult], out: Path) -> None:
     console.print(results_table(results))
     console.print(verdict(results))
     picture = out / "demo.png"
@@ -149,7 +149,7 @@ def _introduction(scenario: Scenario) -> str:
     )
 
 
-def _figures(scenario: Scenario, result: DemoResult) -> dict[str, object]:
+def _figures(scenario: Scenario, result: ChainsResult) -> dict[str, object]:
     chains = [_figures_of(progress) for progress in result.progress()]
     return {**_figures_of(result.total()), "seed": scenario.seed, "chains": chains}
 

@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from mirage.chain.durations import format_duration
-from mirage.demo.run import DemoProgress, DemoResult, Scenario
 from mirage.domain import Link
+from mirage.provision.chains.run import ChainsResult, RunView, Scenario
 from slurm_sim.files import replacing
 from slurm_sim.seconds import DAY_S, HOUR_S
 
@@ -52,7 +52,7 @@ def _cell(links: Sequence[Link], from_s: int, to_s: int) -> tuple[str, str]:
     return "█", COLOURS["one"]
 
 
-def screen(scenario: Scenario, rows: Sequence[DemoProgress]) -> Group:
+def screen(scenario: Scenario, rows: Sequence[RunView]) -> Group:
     """What the terminal shows while the simulation runs."""
     lines, begins_s = [], list(scenario.begins_s.values())
     for row in rows:
@@ -74,7 +74,7 @@ def screen(scenario: Scenario, rows: Sequence[DemoProgress]) -> Group:
     return Group(*lines, legend, status)
 
 
-def results_table(results: Sequence[DemoResult]) -> Table:
+def results_table(results: Sequence[ChainsResult]) -> Table:
     """Goodput and what it cost, a row for each policy, all chains together."""
     table = Table(title="What became of the time", title_justify="left")
     for name in ("policy", "goodput", "interrupted", "handovers", "held twice"):
@@ -95,7 +95,7 @@ def results_table(results: Sequence[DemoResult]) -> Table:
     return table
 
 
-def verdict(results: Sequence[DemoResult]) -> str:
+def verdict(results: Sequence[ChainsResult]) -> str:
     """What it came to, in a sentence."""
     before, after = results[0].total(), results[1].total()
     return (
@@ -105,7 +105,7 @@ def verdict(results: Sequence[DemoResult]) -> str:
     )
 
 
-def save_picture(scenario: Scenario, results: Sequence[DemoResult], path: Path) -> None:
+def save_picture(scenario: Scenario, results: Sequence[ChainsResult], path: Path) -> None:
     """A chart of the runs: links as bars, interruptions marked, and the queue below."""
     from matplotlib.figure import Figure  # slow to import, and nothing else needs it
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from mirage.cli.demo import _chosen
-from mirage.demo.oracle import OraclePolicy
-from mirage.demo.run import CLUSTER, Scenario, run_chains
-from mirage.demo.workload import other_jobs
 from mirage.errors import InputError
 from mirage.models.shipped import shipped
+from mirage.provision.chains.oracle import OraclePolicy
+from mirage.provision.chains.run import CLUSTER, Scenario, run_chains
+from mirage.provision.chains.workload import other_jobs
 from mirage.provision.policies.heuristics import Reactive
 from mirage.provision.policies.learned import LearnedPolicy
 from mirage.provision.policies.quantile import Quantile

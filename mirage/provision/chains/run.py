@@ -10,10 +10,10 @@ from mirage.chain.script import AHEAD
 from mirage.chain.tag import MAX_SEGMENTS, ChainTag, format_tag, parse_tag
 from mirage.daemon.cycle import Daemon
 from mirage.daemon.restraint import Acting
-from mirage.demo.workload import other_jobs
 from mirage.domain import HANDOVER_S, ActingMode, Link, Mode, Penalties
 from mirage.models.shipped import shipped
 from mirage.ports import Policy
+from mirage.provision.chains.workload import other_jobs
 from mirage.slurm.simulated import SimulatedClock, SimulatedCluster
 from mirage.store.repository import SqlStore
 from slurm_sim import ClusterConfig, JobRecord, JobSpec, Simulator
@@ -71,7 +71,7 @@ class Scenario:
 
 
 @dataclass(kw_only=True)
-class DemoProgress:
+class RunView:
     """What a spectator sees after each simulated hour."""
 
     policy: str
@@ -82,7 +82,7 @@ class DemoProgress:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DemoResult:
+class ChainsResult:
     policy: str
     chains: list[list[Link]]
     """The links of each."""
@@ -111,9 +111,9 @@ class DemoResult:
 def run_chains(
     scenario: Scenario,
     make_policy: Callable[[Simulator], Policy],
-    watch: Callable[[DemoProgress], None],
+    watch: Callable[[RunView], None],
     make_cluster: Callable[[Scenario], Simulator] | None = None,
-) -> DemoResult:
+) -> ChainsResult:
     """The chains under a policy, for as long as the scenario lasts. The same scenario gives the
     same result.
 
@@ -135,7 +135,7 @@ def run_chains(
         if done or simulator.now_s % HOUR_S == 0:
             chains = [store.links(USER, chain) for chain in scenario.begins_s]
             watch(
-                DemoProgress(
+                RunView(
                     policy=policy.name,
                     now_s=simulator.now_s,
                     queued=waiting,
@@ -144,7 +144,7 @@ def run_chains(
                 )
             )
         if done:
-            return DemoResult(
+            return ChainsResult(
                 policy=policy.name,
                 chains=chains,
                 ends_s=[begin_s + scenario.lasts_s for begin_s in scenario.begins_s.values()],
