@@ -1,9 +1,10 @@
-"""Versions of installed packages: what a model or a figure was made with."""
+"""Installed packages: what a model or a figure was made with, and what installs one that is missing."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, requires, version
 
 import mirage
 
@@ -17,3 +18,16 @@ def library_versions(names: Sequence[str]) -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
+
+
+def missing_package(name: str) -> str:
+    """What is missing and what installs it, in one line. ``name``: of the module, as imported."""
+    package = {"sklearn": "scikit-learn", "zmq": "pyzmq"}.get(name, name)
+    says = f"the Python package {package} is not installed"
+    try:
+        lines = requires("mirage-slurm") or []
+    except PackageNotFoundError:
+        return f"{says}: mirage-slurm-client serves chains only; install mirage-slurm instead."
+    needed = re.compile(rf"{re.escape(package)}\b.*extra == [\"']([a-z-]+)[\"']")
+    extras = [found[1] for line in lines if (found := needed.match(line))]
+    return f"{says}: pip install 'mirage-slurm{f'[{extras[0]}]' if extras else ''}'"

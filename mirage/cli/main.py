@@ -57,6 +57,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except MirageError as error:
         _complain(f"mirage {verb}: {error}")
         return error.exit_code
+    except ModuleNotFoundError as error:
+        name = (error.name or "").partition(".")[0]
+        if name in ("", "mirage", "slurm_sim"):
+            raise
+        from mirage.libraries import missing_package
+
+        _complain(f"mirage {verb}: {missing_package(name)}")
+        return 2
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # `mirage history | head`
