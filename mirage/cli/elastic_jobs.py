@@ -23,7 +23,7 @@ from mirage.elastic.jobs import folder as files
 from mirage.elastic.jobs.journal import JobJournal
 from mirage.errors import ClusterError, InputError, StoreError
 from mirage.store.lock import exclusive, is_held
-from slurm_sim.cli.arguments import positive
+from slurm_sim.cli.arguments import positive, whole_number
 
 if TYPE_CHECKING:
     from mirage.elastic.baselines import Allocator
@@ -74,6 +74,16 @@ def add_run(parser: argparse.ArgumentParser) -> None:
         help=(
             "extra tasks only on nodes that nobody queues for, and given back when somebody"
             " does (default)"
+        ),
+    )
+    decisions.add_argument(
+        "--reserve",
+        type=whole_number,
+        default=1,
+        metavar="N",
+        help=(
+            "nodes of the workers' partition that extra tasks leave idle, for the next job of"
+            " others (default %(default)s)"
         ),
     )
     decisions.add_argument(
@@ -140,7 +150,11 @@ def _options(args: argparse.Namespace) -> ControlOptions:
     slot_s, poll_s = _seconds("--slot", args.slot), _seconds("--poll", args.poll)
     if poll_s > slot_s:
         raise InputError(f"--poll {args.poll}: more than --slot, {args.slot}")
-    return ControlOptions(slot_s=slot_s, most_gpus=args.gpus, is_polite=args.polite)
+    if args.reserve < 0:
+        raise InputError(f"--reserve {args.reserve}: expected 0 or more")
+    return ControlOptions(
+        slot_s=slot_s, most_gpus=args.gpus, is_polite=args.polite, reserve=args.reserve
+    )
 
 
 def _seconds(option: str, text: str) -> int:

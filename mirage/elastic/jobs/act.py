@@ -17,7 +17,7 @@ from pathlib import Path
 from mirage.domain import Job, JobState
 from mirage.elastic.jobs import folder as files
 from mirage.elastic.jobs.capacity import TaskKey
-from mirage.elastic.jobs.journal import JobJournal
+from mirage.elastic.jobs.journal import ElasticTask, JobJournal
 from mirage.elastic.jobs.plan import Act, Cancel, DrainTask, Finish, StopTraining, Submit
 from mirage.elastic.jobs.request import JobRequest, Role
 from mirage.elastic.jobs.tag import TaskTag, format_task_tag
@@ -82,21 +82,20 @@ class Actuator:
         cancelled = [task.job_id for task in alive if task.cancelled_s and task.job_id]
         if cancelled:
             self._cluster.cancel(cancelled)
-        drained = [task.name for task in alive if task.drained_s and not task.cancelled_s]
-        if drained:
-            job.training.drain(drained)
+        job.training.drain([task.name for task in alive if is_drained(task)])
 
     def carry_out(self, job: ActiveJob, acts: Sequence[Act], now_s: int) -> bool:
         """Returns whether Slurm took all submissions. Raises ClusterError, StoreError."""
         taken = True
-        drains: list[str] = []
+        # A message to a coordinator that was restarting is lost, so it is repeated.
+        drains = {task.name: task.why for task in job.journal.record.alive if is_drained(task)}
         for act in acts:
             match act:
                 case Submit():
                     taken = taken and self._submit(job, act, now_s)
                 case DrainTask(task=task, why=why):
                     job.journal.write(now_s, "drain", task=task, why=why)
-                    drains.append(task)
+                    drains[task] = why
                 case StopTraining(why=why):
                     if job.journal.record.stop_s is None:
                         job.journal.write(now_s, "stop", why=why)
@@ -105,19 +104,21 @@ class Actuator:
                     job.journal.write(now_s, "end", state=state, why=why)
                 case Cancel():
                     pass
-        if drains:
-            job.training.drain(drains)
-        self._cancel(job, [act for act in acts if isinstance(act, Cancel)], now_s)
+        cancels = {act.task: act.why for act in acts if isinstance(act, Cancel)}
+        for task in job.training.drain([task for task in drains if task not in cancels]):
+            cancels[task] = drains[task]
+        self._cancel(job, cancels, now_s)
         return taken
 
-    def _cancel(self, job: ActiveJob, acts: Sequence[Cancel], now_s: int) -> None:
+    def _cancel(self, job: ActiveJob, cancels: Mapping[str, str], now_s: int) -> None:
+        """``cancels``: task -> why."""
         tasks = job.journal.record.tasks
         ids = []
-        for act in acts:
+        for task, why in cancels.items():
             # Without an id it may be on its way to Slurm: `adopt` finds it, and the next cycle
             # cancels it.
-            if (job_id := tasks[act.task].job_id) is not None:
-                job.journal.write(now_s, "cancel", task=act.task, why=act.why)
+            if (job_id := tasks[task].job_id) is not None:
+                job.journal.write(now_s, "cancel", task=task, why=why)
                 ids.append(job_id)
         if ids:
             self._cluster.cancel(ids)
@@ -143,6 +144,11 @@ class Actuator:
             return False
         job.journal.write(now_s, "queued", task=name, job_id=job_id)
         return True
+
+
+def is_drained(task: ElasticTask) -> bool:
+    """Whether it was asked to leave, and not cancelled yet."""
+    return task.drained_s is not None and task.cancelled_s is None
 
 
 def _minutes_left(job: ActiveJob, now_s: int) -> int:

@@ -167,14 +167,39 @@ class ClusterRoom:
             if len(options) < demand.nodes:
                 continue
             for _, name in options[: demand.nodes]:
-                node = self.nodes[name]
-                for leaving in self._needed(node, demand, extras) or ():
-                    if isinstance(leaving, int):
-                        node.give_lent(leaving)
-                    else:
-                        node.give(leaving)
-                        given.append(leaving)
-                node.take(*self._on(node, demand))
+                given += self._make_room(self.nodes[name], demand, extras)
+        return given
+
+    def _make_room(
+        self, node: NodeRoom, demand: NodeDemand, extras: Collection[TaskKey]
+    ) -> list[TaskKey]:
+        """Counts extra tasks of this node as gone and their place as taken: the own ones."""
+        given: list[TaskKey] = []
+        for leaving in self._needed(node, demand, extras) or ():
+            if isinstance(leaving, int):
+                node.give_lent(leaving)
+            else:
+                node.give(leaving)
+                given.append(leaving)
+        node.take(*self._on(node, demand))
+        return given
+
+    def keep_idle(self, partition: str, count: int, extras: Collection[TaskKey]) -> list[TaskKey]:
+        """Takes ``count`` whole nodes of a partition out of the room, one less than it has at most.
+
+        Idle nodes first, then those where the fewest extra tasks must leave: these are returned.
+        Every controller makes the same choice, as in `to_give_back`.
+        """
+        nodes = [node for node in self.nodes.values() if partition in node.partitions]
+        options = sorted(
+            (len(needed), node.name)
+            for node in nodes
+            if (needed := self._needed(node, _whole(node), extras)) is not None
+        )
+        given: list[TaskKey] = []
+        for _, name in options[: min(count, len(nodes) - 1)]:
+            node = self.nodes[name]
+            given += self._make_room(node, _whole(node), extras)
         return given
 
     def _needed(
@@ -206,3 +231,7 @@ class ClusterRoom:
         found += [(job_id, job_id, held) for job_id, held in node.lent.items()]
         found.sort(key=lambda entry: -entry[0])
         return [(leaving, held) for _, leaving, held in found]
+
+
+def _whole(node: NodeRoom) -> NodeDemand:
+    return NodeDemand(nodes=1, gpus=node.gpus, cpus=node.cpus, partitions=node.partitions)

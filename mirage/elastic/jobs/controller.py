@@ -52,6 +52,8 @@ class ControlOptions:
     """Of all jobs together; None: no cap."""
     is_polite: bool = True
     """Extra tasks are submitted only if nobody queues for their nodes, and given back."""
+    reserve: int = 1
+    """Nodes of each partition that polite extra tasks leave idle, for the next job of others."""
     patience: TaskPatience = field(default_factory=TaskPatience)
 
 
@@ -150,11 +152,12 @@ class Controller:
             job.seen = job.training.status()
             self._note_progress(job, room.own, now_s)
         room.leave(self._leaving())
+        given = self._given_back(room)
         slot = now_s // self._options.slot_s
         if slot != self._slot:
             self._decide(room, now_s)
             self._slot = slot
-        self._act(snapshot, room, now_s)
+        self._act(snapshot, room, given, now_s)
 
     # --- what is
 
@@ -254,11 +257,7 @@ class Controller:
 
     def _free(self, room: ClusterRoom) -> list[FreeNode]:
         """What elastic jobs may have: what their tasks hold, and idle resources if nobody queues."""
-        partitions = {
-            job.request.of(role).partition or room.default_partition
-            for job in self._jobs.values()
-            for role in Role
-        }
+        partitions = self._partitions(room, *Role)
         found = []
         for node in room.nodes.values():
             usable = partitions & set(node.partitions)
@@ -270,10 +269,28 @@ class Controller:
             found.append(FreeNode(gpus=max(gpus, 0), cpus=max(cpus, 0)))
         return found
 
+    def _partitions(self, room: ClusterRoom, *roles: Role) -> set[str]:
+        return {
+            job.request.of(role).partition or room.default_partition
+            for job in self._jobs.values()
+            for role in roles
+        }
+
     # --- what is done
 
-    def _act(self, snapshot: Snapshot, room: ClusterRoom, now_s: int) -> None:
-        given = set(room.to_give_back(self._extras())) if self._options.is_polite else set()
+    def _given_back(self, room: ClusterRoom) -> set[TaskKey]:
+        """Own tasks that leave for others: for jobs that wait, and for the next one to come."""
+        if not self._options.is_polite:
+            return set()
+        extras = self._extras()
+        given = set(room.to_give_back(extras))
+        for partition in sorted(self._partitions(room, Role.WORKER)):
+            given |= set(room.keep_idle(partition, self._options.reserve, extras - given))
+        return given
+
+    def _act(
+        self, snapshot: Snapshot, room: ClusterRoom, given: Collection[TaskKey], now_s: int
+    ) -> None:
         allowed = allowance(
             snapshot, self._user, self._counts, self._options.most_gpus, self._gpus()
         )

@@ -50,9 +50,9 @@ class RuntimeTraining(LiveTraining):
             drained=[member.name for member in status.members if member.state == "drained"],
         )
 
-    def drain(self, names: Collection[str]) -> None:
+    def drain(self, names: Collection[str]) -> Collection[str]:
         """See `LiveTraining.drain`."""
-        self._each(names, lambda client, name: client.drain(name, SENT_S))
+        return self._each(names, lambda client, name: client.drain(name, SENT_S))
 
     def gone(self, names: Collection[str]) -> None:
         """See `LiveTraining.gone`."""
@@ -62,16 +62,22 @@ class RuntimeTraining(LiveTraining):
         """See `LiveTraining.stop`."""
         self._each([""], lambda client, _name: client.stop(SENT_S))
 
-    def _each(self, names: Collection[str], send: Callable[[Client, str], object]) -> None:
-        """All at the same time, since each waits for an answer that may come much later."""
+    def _each(self, names: Collection[str], send: Callable[[Client, str], object]) -> list[str]:
+        """All at the same time, since each waits for an answer that may come much later: those for
+        which it has come.
+        """
 
-        def send_one(name: str) -> None:
+        def send_one(name: str) -> bool:
             with suppress(MirageError), Client(self._folder) as client:
                 send(client, name)
+                return True
+            return False
 
-        if names:
-            with ThreadPoolExecutor(min(len(names), 16)) as pool:
-                list(pool.map(send_one, names))
+        if not names:
+            return []
+        with ThreadPoolExecutor(min(len(names), 16)) as pool:
+            answered = list(pool.map(send_one, names))
+        return [name for name, has_answer in zip(names, answered, strict=True) if has_answer]
 
 
 def _finished() -> TrainingStatus:

@@ -39,8 +39,12 @@ class LiveTraining(Protocol):
     def status(self) -> TrainingStatus | None:
         """None: no answer."""
 
-    def drain(self, names: Collection[str]) -> None:
-        """Asks these members to leave; does not wait until they have left."""
+    def drain(self, names: Collection[str]) -> Collection[str]:
+        """Asks these members to leave; does not wait until they have left.
+
+        Returns those that may be cancelled at once without loss. A process that has not registered
+        yet is one of them: it does not hear the message.
+        """
 
     def gone(self, names: Collection[str]) -> None:
         """Says that the processes of these members have ended."""

@@ -72,6 +72,10 @@ def _required_context() -> WorkerContext:
     return _worker_context
 
 
+class _ShareChanged(Exception):
+    """Other micro-shards are this worker's now, or none."""
+
+
 class Elastic:
     """Trains `model` together with all other members of the job.
 
@@ -209,15 +213,20 @@ class Elastic:
     def _work(self, loss: LossFunction) -> None:
         """Computes and pushes this worker's share at the current version, as far as it is not done.
 
-        A view that arrives meanwhile may give it more micro-shards, or other servers.
+        A view that arrives meanwhile counts from the next micro-shard on: it may give the worker
+        more of them, or take them all away.
         """
-        shards = self.job.micro_shards
-        first, last = self._plane.share
-        wanted = layout.cover(first, last, micro_shards=shards)
-        for node in wanted:
-            if node not in self._nodes:
-                self._nodes[node] = self._sum(*node, loss)
-        self._plane.push(self._nodes, self._rate(self._plane.version))
+        at = (self._plane.version, self._plane.incarnation)
+        while self._is_at(*at) and not self._plane.end:
+            first, last = self._plane.share
+            try:
+                for node in layout.cover(first, last, micro_shards=self.job.micro_shards):
+                    if node not in self._nodes:
+                        self._nodes[node] = self._sum(*node, loss)
+            except _ShareChanged:
+                continue
+            self._plane.push(self._nodes, self._rate(self._plane.version))
+            return
 
     def _sum(self, first: int, last: int, loss: LossFunction) -> tuple[torch.Tensor, float]:
         if (first, last) in self._nodes:
@@ -229,8 +238,16 @@ class Elastic:
         return left[0] + right[0], left[1] + right[1]
 
     def _shard(self, shard: int, loss: LossFunction) -> tuple[torch.Tensor, float]:
-        """Gradients and loss of one micro-shard, as its part of the batch's mean."""
+        """Gradients and loss of one micro-shard, as its part of the batch's mean.
+
+        Raises _ShareChanged: a message that has arrived makes it needless.
+        """
         step = self._plane.version
+        before = (self._plane.share, step, self._plane.incarnation)
+        self._plane.turn(0)
+        after = (self._plane.share, self._plane.version, self._plane.incarnation)
+        if before != after or self._plane.end:
+            raise _ShareChanged
         indices = self._batches.indices(step, shard)
         seed_generators(self.job, step, shard)
         batch = self._collate(_samples(self._dataset, indices))

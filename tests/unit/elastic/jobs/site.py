@@ -44,6 +44,8 @@ class CountingTraining(LiveTraining):
         self.state = "training"
         self.gone_names: list[str] = []
         self.drains: list[str] = []
+        self.unregistered: set[str] = set()
+        """Processes that run and have not spoken to the coordinator."""
         self.answers = True
         self._steps, self._at_s = 0.0, site.sim.now_s
 
@@ -73,8 +75,9 @@ class CountingTraining(LiveTraining):
             drained=list(self.drains),
         )
 
-    def drain(self, names: Collection[str]) -> None:
-        self.drains += names
+    def drain(self, names: Collection[str]) -> Collection[str]:
+        self.drains += [name for name in names if name not in self.unregistered]
+        return [name for name in names if name in self.unregistered]
 
     def gone(self, names: Collection[str]) -> None:
         self.gone_names += names

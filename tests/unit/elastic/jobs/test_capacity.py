@@ -137,3 +137,25 @@ def test_two_controllers_free_the_same_node_together() -> None:
 def test_another_users_extra_is_not_free_for_the_policy() -> None:
     node = room(worker(1, "n1", user="bob")).nodes["n1"]
     assert (node.free_gpus, node.free_cpus) == (1, 3)
+
+
+def kept(cluster: ClusterRoom, count: int, tasks: int) -> list[str]:
+    return [task for _, task in cluster.keep_idle("gpu", count, extras(tasks))]
+
+
+def test_a_reserve_takes_idle_nodes_first() -> None:
+    cluster = room(worker(1, "n1"), worker(2, "n2"))
+    assert kept(cluster, 1, 2) == []
+    assert cluster.nodes["n3"].free_gpus == 0
+
+
+def test_a_reserve_is_made_where_the_fewest_extras_leave() -> None:
+    tasks = [worker(1, "n1"), worker(2, "n1"), worker(3, "n2"), job(9, node_names=("n3",))]
+    assert kept(room(*tasks), 1, 3) == ["w3"]
+
+
+def test_a_reserve_does_not_ask_for_the_last_node_nor_for_base_tasks() -> None:
+    base = [worker(number, node, extra=False) for number, node in enumerate(NAMES, 1)]
+    assert kept(room(*base), 3, 0) == []
+    extra = [worker(number, node) for number, node in enumerate(NAMES, 1)]
+    assert len(kept(room(*extra), 3, 3)) == 2

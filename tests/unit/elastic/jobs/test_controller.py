@@ -167,7 +167,7 @@ def test_the_cap_of_gpus_is_kept(site: ElasticSite) -> None:
 def test_two_jobs_share_the_gpus(site: ElasticSite) -> None:
     site.add()
     site.add(replace(REQUEST, name="other"))
-    site.run(site.controller(policy="drf"), 1200)
+    site.run(site.controller(policy="drf", reserve=0), 1200)
     workers = Counter(tag.job for tag in site.tasks().values() if tag.task[0] == "w")
     assert sorted(workers.values()) == [4, 4]
 
@@ -310,3 +310,37 @@ def test_a_submission_without_an_answer_is_found_by_its_tag(site: ElasticSite) -
     record = JobJournal(folder).record
     assert record.tasks["c1"].job_id is not None
     assert site.count("c") == 1
+
+
+def test_a_node_stays_idle_for_the_next_job_of_others(site: ElasticSite) -> None:
+    site.add(workers=WorkerRequest(min=1, max=8))
+    controller = site.controller(reserve=1)
+    site.run(controller, 600)
+    assert site.count("w") == 6
+    for _ in range(2):
+        job = site.others_job(runtime_s=4000)
+        site.run(controller, 60)
+        found = site.sim.job(job)
+        assert found.start_s is not None
+        assert found.start_s - found.submit_s <= 1, "it has the idle node at once"
+    assert site.count("w") == 2
+
+
+def test_without_a_reserve_every_idle_gpu_is_taken(site: ElasticSite) -> None:
+    site.add(workers=WorkerRequest(min=1, max=8))
+    site.run(site.controller(reserve=0), 600)
+    assert site.count("w") == 8
+
+
+def test_a_worker_that_has_not_registered_yet_is_cancelled_at_once(site: ElasticSite) -> None:
+    site.add()
+    controller = site.controller()
+    site.run(controller, 600)
+    site.trainings["mnist"].unregistered = {"w5", "w6"}
+    waiting = site.others_job(nodes=2)
+    site.run(controller, 30)
+    assert site.sim.job(waiting).start_s is not None
+    record = JobJournal(site.root / "mnist").record
+    assert [record.tasks[name].cancelled_s for name in ("w5", "w6")] == [
+        record.tasks[name].drained_s for name in ("w5", "w6")
+    ]
