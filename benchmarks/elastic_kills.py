@@ -36,8 +36,8 @@ TRAINING = [str(HERE / "elastic_training.py")]
 TIMING = ["--beat", "0.1", "--silent", "2", "--snapshot", "1"]
 PHASES = ("prepare", "migrate", "switch", "commit", "restore", "snapshot", "register", "roster")
 """Events of the coordinator after which a victim is killed; beside these, any time."""
-KILLS_A_JOB, KILL_STEPS = 20, 200
-END_S = 300.0
+KILLS_A_JOB, KILL_STEPS, BIT_STEPS = 20, 200, 120
+END_S = 1500.0
 
 
 def outcome(path: Path) -> dict[str, str]:
@@ -117,15 +117,15 @@ def _until(client: Client, *, servers: int, workers: int) -> None:
 def measure_bits(base: Path) -> dict[str, Any]:
     found = {}
     for optimizer in ("sgd", "adam"):
-        wanted = undisturbed(base / "undisturbed", optimizer, 300)
+        wanted = undisturbed(base / "undisturbed", optimizer, BIT_STEPS)
         rows = {}
         for count in range(2, 7):
-            trial = Trial(base / "fixed", optimizer=optimizer, steps=300, pace=0.0)
+            trial = Trial(base / "fixed", optimizer=optimizer, steps=BIT_STEPS, pace=0.0)
             with trial.job as job:
                 trial.start(count, count)
                 job.wait(END_S)
             rows[f"{count} servers, {count} workers"] = outcome(base / "fixed") == wanted
-        trial = Trial(base / "chain", optimizer=optimizer, steps=300, pace=0.05)
+        trial = Trial(base / "chain", optimizer=optimizer, steps=BIT_STEPS, pace=0.05)
         scalings = chain(trial)
         rows[f"1 to 6 and back to 1: {len(scalings)} scalings"] = outcome(base / "chain") == wanted
         found[optimizer] = {"undisturbed": wanted, "identical": rows}
