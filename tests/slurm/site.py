@@ -230,7 +230,7 @@ def _wheel(folder: Path) -> Path | None:
     if theirs.stdout.strip() != sys.implementation.cache_tag or not find_spec("scikit_build_core"):
         return None
     _check([str(ROOT / "scripts/build-dist"), str(folder)])
-    return next(folder.glob("*.whl"))
+    return next(folder.glob("mirage_slurm-*.whl"))
 
 
 def _check(words: Sequence[str]) -> None:
