@@ -296,7 +296,7 @@ def main() -> int:
     clock = Clock(args.dir / "clock", args.speed)
     began_s, began = clock.now_s(), time.monotonic()
     site = FastSite(args.dir, str(args.clock_library), str(clock.path))
-    world = World(site, clock, args.databases, args.port_base)
+    world = World(site, clock, databases_dir=args.databases, port_base=args.port_base)
     for user in (ALICE, BOB, CAROL):
         site.run(user, "rm", "-rf", "soak", ".mirage")
         site.script(user, "soak.sh", SCRIPT)

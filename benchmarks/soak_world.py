@@ -65,13 +65,11 @@ class FastSite(Site):
 
 
 @dataclass
-class World:
-    """Everything that runs, and how it is disturbed."""
+class DaemonWorld:
+    """A Slurm and the site's daemon on the fast clock, and how they are disturbed."""
 
     site: FastSite
     clock: Clock
-    databases_dir: Path
-    port_base: int
     daemon: subprocess.Popen[bytes] | None = None
     _held: Counter[str] = field(default_factory=Counter)
     _started: float = 0
@@ -79,11 +77,6 @@ class World:
     @property
     def folder(self) -> Path:
         return self.site.folder / "mirage"
-
-    @property
-    def disk(self) -> Path:
-        """The daemon's state: a small file system."""
-        return self.folder / "disk"
 
     def held(
         self, name: str, down: Callable[[], None], up: Callable[[], None]
@@ -140,7 +133,43 @@ class World:
             except subprocess.TimeoutExpired:
                 self.kill_daemon()
 
-    # ---- what it needs
+    def await_daemon(self) -> None:
+        until(
+            lambda: " started: " in (self.folder / "daemon.log").read_text(),
+            60,
+            "the daemon to start",
+        )
+
+    def give_folder(self) -> None:
+        """To the Operator, as whom the daemon runs."""
+        checked(["chown", "-R", f"{OPERATOR}:", str(self.folder)])
+
+    def quicken(self) -> None:
+        """Ends Slurm's daemons and starts them on the fast clock."""
+        lines = [f"LD_PRELOAD={self.site.library}", f"SOAK_CLOCK={self.site.clock}"]
+        (self.site.folder / "etc" / "environment").write_text("\n".join(lines) + "\n")
+        for name in ("slurmctld", "slurmd", "slurmdbd"):
+            self.site.slurm("stop", name)
+        for name in ("slurmdbd", "slurmctld", "slurmd"):
+            self.site.slurm("start", name)
+        until(
+            lambda: "idle" in self.site.run("root", "sinfo", "-h", "-o", "%T", check=False).stdout,
+            60,
+            "idle nodes",
+        )
+
+
+@dataclass
+class World(DaemonWorld):
+    """With a store on PostgreSQL and a small disk."""
+
+    databases_dir: Path = field(kw_only=True)
+    port_base: int = field(kw_only=True)
+
+    @property
+    def disk(self) -> Path:
+        """The daemon's state: a small file system."""
+        return self.folder / "disk"
 
     def databases(self, verb: str) -> None:
         where = ["--dir", str(self.databases_dir)] + (
@@ -171,32 +200,14 @@ class World:
         with psycopg.connect(self.store_url("postgres"), autocommit=True) as connection:
             connection.execute("drop database if exists mirage_soak")
             connection.execute("create database mirage_soak")
-        self._quicken()
+        self.quicken()
         checked(["rm", "-rf", str(self.folder)])
         self.disk.mkdir(parents=True)
         checked(["mount", "-t", "tmpfs", "-o", f"size={_DISK_MIB}m", "tmpfs", str(self.disk)])
         self._configure()
-        checked(["chown", "-R", f"{OPERATOR}:", str(self.folder)])
+        self.give_folder()
         self.start_daemon()
-        until(
-            lambda: " started: " in (self.folder / "daemon.log").read_text(),
-            60,
-            "the daemon to start",
-        )
-
-    def _quicken(self) -> None:
-        """Ends Slurm's daemons and starts them on the fast clock."""
-        lines = [f"LD_PRELOAD={self.site.library}", f"SOAK_CLOCK={self.site.clock}"]
-        (self.site.folder / "etc" / "environment").write_text("\n".join(lines) + "\n")
-        for name in ("slurmctld", "slurmd", "slurmdbd"):
-            self.site.slurm("stop", name)
-        for name in ("slurmdbd", "slurmctld", "slurmd"):
-            self.site.slurm("start", name)
-        until(
-            lambda: "idle" in self.site.run("root", "sinfo", "-h", "-o", "%T", check=False).stdout,
-            60,
-            "idle nodes",
-        )
+        self.await_daemon()
 
     def _configure(self) -> None:
         (self.folder / "url").write_text(self.store_url("mirage_soak") + "\n")

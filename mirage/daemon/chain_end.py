@@ -35,7 +35,8 @@ def chain_end(chain: Chain, links: Sequence[Link], now_s: int) -> Chain | None:
     """The chain as it ended; None while a link of it lives.
 
     Judged by the last link that ran, since the queued successor is cancelled when a chain ends
-    early.
+    early. The link itself does that before it ends; a successor that is cancelled later was
+    waiting, and the chain was not done.
     """
     if not links or any(not link.state.is_over for link in links):
         return None
@@ -43,8 +44,8 @@ def chain_end(chain: Chain, links: Sequence[Link], now_s: int) -> Chain | None:
     if not ran:
         return _over(chain, ChainState.CANCELLED, "cancelled before any link started", now_s)
     last = max(ran, key=lambda link: (link.segment, link.start_s or 0))
-    queued_cancelled = any(link.segment > last.segment for link in links)
-    return _over(chain, *_verdict(chain, last, queued_cancelled), now_s)
+    queued = [link for link in links if link.segment > last.segment]
+    return _over(chain, *_verdict(chain, last, queued), now_s)
 
 
 FORGET_AFTER_S = 86_400
@@ -88,9 +89,13 @@ def is_long_over(links: Sequence[Link], now_s: int) -> bool:
     return now_s - max(ends_s, default=now_s) >= FORGET_AFTER_S
 
 
-def _verdict(chain: Chain, last: Link, queued_cancelled: bool) -> tuple[ChainState, str]:
+def _verdict(chain: Chain, last: Link, queued: Sequence[Link]) -> tuple[ChainState, str]:
+    """``queued``: later links, which never ran."""
     where = f"link {last.segment} of {chain.segments} (job {last.job_id})"
     if last.state is JobState.COMPLETED:
+        if waiting := next((link for link in queued if _is_later(link.end_s, last.end_s)), None):
+            which = f"link {waiting.segment} (job {waiting.job_id})"
+            return ChainState.CANCELLED, f"{which} was cancelled while it waited"
         early = "" if last.segment >= chain.segments else " and the chain ended early"
         return ChainState.DONE, f"{where} completed{early}"
     if last.state is JobState.CANCELLED:
@@ -100,9 +105,13 @@ def _verdict(chain: Chain, last: Link, queued_cancelled: bool) -> tuple[ChainSta
     is_cut = at_signal or last.state in (JobState.TIMEOUT, JobState.PREEMPTED)
     if is_cut and last.segment >= chain.segments:
         return ChainState.USED_UP, _used_up(chain.chain_id, where, how)
-    if (is_cut or last.state is JobState.NODE_FAIL) and queued_cancelled:
+    if (is_cut or last.state is JobState.NODE_FAIL) and queued:
         return ChainState.CANCELLED, f"{where} ended with {how} and its successor was cancelled"
     return ChainState.FAILED, f"{where} ended with {last.state.value}, exit code {last.exit_code}"
+
+
+def _is_later(end_s: int | None, than_s: int | None) -> bool:
+    return end_s is not None and than_s is not None and end_s > than_s
 
 
 def _used_up(chain_id: str, where: str, how: str) -> str:

@@ -24,7 +24,8 @@ raises it.
 """
 RECIPE = "recipe.toml"
 REMEDY = "Train the model again, or copy its folder again from where it came"
-_FIRST_LINE = "# How this model was made (docs/learning.md). A change makes it unreadable."
+_PAGES = {"provision": "learning"}
+"""The page of a system whose page has not its name."""
 
 R = TypeVar("R")
 
@@ -97,7 +98,9 @@ def recipe_text(recipe: Recipe) -> str:
         lines += ["", f"[{name}]", *_pairs(_plain(table))]
         for inner, values in _tables(table):
             lines += ["", f"[{name}.{inner}]", *_pairs(values)]
-    return sealed(_FIRST_LINE, "\n".join(lines) + "\n")
+    page = f"docs/{_PAGES.get(recipe.system, recipe.system)}.md"
+    first = f"# How this model was made ({page}). A change makes it unreadable."
+    return sealed(first, "\n".join(lines) + "\n")
 
 
 def _plain(table: Mapping[str, Any]) -> dict[str, Any]:

@@ -70,6 +70,8 @@ class Waits(Sequence[WaitSample]):
         for alike, words, is_like in self._narrowing(job):
             if int(alike.sum()) >= at_least:
                 return Alike(self.wait_s[alike], words, is_like)
+        if alike.all():  # no other partition has any
+            return Alike(self.wait_s, words, is_like)
         words = f"jobs of {self.partitions()}, as too few of {job.partition} have started,"
         return Alike(self.wait_s, words, lambda _: True)
 

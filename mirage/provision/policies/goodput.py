@@ -26,7 +26,7 @@ from mirage.chain.durations import format_duration
 from mirage.config import GoodputConfig
 from mirage.domain import Action, Job, Mode, Penalties
 from mirage.ports import Advice, BatchPolicy, Observation, Policy
-from mirage.provision.policies.heuristics import end_is_away, not_yet
+from mirage.provision.policies.heuristics import end_is_away, nodes_are_free, not_yet
 
 Floats = NDArray[np.float64]
 
@@ -134,7 +134,7 @@ class Goodput:
         share = law.share_above(remaining_s)
         least_s = remaining_s - (1 - LEAST_RUN) * length_s
         is_too_soon = least_s > 0 and law.share_above(least_s) < 0.5
-        release = remaining_s > 0 and share >= self.config.caution * loss and not is_too_soon
+        release = share >= self.config.caution * loss and not is_too_soon
         late_s = float(np.maximum(law.waits_s - remaining_s, 0) @ law.shares)
         chance = (
             f"it would rather start within {format_duration(least_s)}, which is too soon"
@@ -175,7 +175,7 @@ def would_start_now(observation: Observation) -> Advice | None:
         return None
     return Advice(
         action=Action.WAIT,
-        reason=f"{latest.idle_nodes} nodes are free and nothing is queued, so it would start at"
+        reason=f"{nodes_are_free(latest.idle_nodes)} and nothing is queued, so it would start at"
         f" once, {format_duration(remaining_s)} too early",
         expected_interruption_s=0.0,
         expected_overlap_s=0.0,

@@ -35,6 +35,11 @@ def end_is_away(observation: Observation) -> str:
     )
 
 
+def nodes_are_free(count: int) -> str:
+    """`1 node is free`, `2 nodes are free`."""
+    return "1 node is free" if count == 1 else f"{count} nodes are free"
+
+
 def not_yet(observation: Observation) -> Advice | None:
     """The advice where there is no end to aim at; None where there is one."""
     if observation.remaining_s is not None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from mirage.chain.durations import format_duration
 from mirage.domain import Action, Penalties
 from mirage.ports import Advice, Observation
-from mirage.provision.policies.heuristics import end_is_away, not_yet
+from mirage.provision.policies.heuristics import end_is_away, nodes_are_free, not_yet
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def _would_start_now(observation: Observation) -> Advice | None:
     left = format_duration(remaining_s)
     return Advice(
         action=Action.WAIT,
-        reason=f"{latest.idle_nodes} nodes are free and nothing is queued, so it would start at once,"
+        reason=f"{nodes_are_free(latest.idle_nodes)} and nothing is queued, so it would start at once,"
         f" {left} too early",
         expected_interruption_s=0.0,
         expected_overlap_s=float(remaining_s),

@@ -16,6 +16,7 @@ from mirage.chain.durations import format_duration
 from mirage.domain import Job, Snapshot, WaitSample
 from mirage.provision.learn.episode import Floats
 from mirage.provision.policies.goodput import WaitLaw, wait_law
+from mirage.provision.policies.heuristics import nodes_are_free
 from mirage.provision.starts.forecast import JobShape, QuantileCalibration, StartForecast
 from mirage.reasons import BEFORE_ELIGIBLE, kind_of
 from mirage.state.likeness import Alike, Waits
@@ -96,7 +97,7 @@ def forecast_from_like_jobs(
         return StartForecast(
             wait_s=(0.0, 0.0, AT_ONCE_S),
             method="like jobs",
-            reason=f"{idle} nodes are free, and no job waits for them",
+            reason=f"{nodes_are_free(idle)}, and no job waits for them",
         )
     like = LikeJobs.of(job, samples, snapshot)
     law = like.law_at(snapshot.at_s + 1)
@@ -110,11 +111,17 @@ def forecast_from_like_jobs(
     reason = (
         f"the last {count} {like.alike.words} waited {format_duration(spread[0])} to"
         f" {format_duration(spread[1])} (p10 to p90)"
-        + (f", {len(like.open_s)} more are waiting" if len(like.open_s) else "")
+        + _more_waiting(len(like.open_s))
         + (f"; this job has waited for {format_duration(waited_s)}" if waited_s else "")
         + _words(calibration)
     )
     return StartForecast(wait_s=(low_s, middle_s, high_s), method="like jobs", reason=reason)
+
+
+def _more_waiting(count: int) -> str:
+    if not count:
+        return ""
+    return f", {count} more {'is' if count == 1 else 'are'} waiting"
 
 
 def recent_waits(records: Sequence[Job], snapshot: Snapshot, job: Job) -> list[WaitSample]:

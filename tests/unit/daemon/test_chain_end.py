@@ -34,6 +34,13 @@ def link(segment, state, *, start=True, exit_code=0):
 
 
 def queued_cancelled(segment):
+    """By the link before, as that one ended."""
+    before_s = (segment - 1) * 100 + 60
+    return replace(link(segment, JobState.CANCELLED, start=False), end_s=before_s)
+
+
+def cancelled_waiting(segment):
+    """By a person, while no link ran."""
     return link(segment, JobState.CANCELLED, start=False)
 
 
@@ -56,6 +63,11 @@ S = JobState
             "the work may be unfinished (mirage extend abc123)",
         ),
         ([link(1, S.COMPLETED), queued_cancelled(2)], ChainState.DONE, "ended early"),
+        (
+            [link(1, S.COMPLETED), cancelled_waiting(2)],
+            ChainState.CANCELLED,
+            "link 2 (job 102) was cancelled while it waited",
+        ),
         ([link(1, S.FAILED, exit_code=3), queued_cancelled(2)], ChainState.FAILED, "exit code 3"),
         ([link(1, S.FAILED), link(2, S.COMPLETED), link(3, S.COMPLETED)], ChainState.DONE, ""),
         ([link(1, S.OUT_OF_MEMORY), queued_cancelled(2)], ChainState.FAILED, "OUT_OF_MEMORY"),

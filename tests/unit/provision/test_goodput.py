@@ -81,6 +81,10 @@ def test_it_is_not_released_while_it_would_start_too_soon():
     assert GOODPUT.decide(train(32 * HOUR, waits)).action is Action.RELEASE
 
 
+def test_it_is_released_also_once_its_predecessor_may_end_at_any_moment():
+    assert GOODPUT.decide(train(0, [sample(HOUR)])).action is Action.RELEASE
+
+
 def test_with_waits_beyond_a_link_it_is_released_at_once():
     assert GOODPUT.decide(train(48 * HOUR, [sample(60 * HOUR)] * 9)).action is Action.RELEASE
 

@@ -3,7 +3,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mirage.chain.durations import parse_duration
@@ -123,6 +123,7 @@ def test_quantile_releases_no_later_than_at_the_newsvendor_quantile():
     assert releases(Quantile(100, 1), HOUR, waits, penalties=thrifty)
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(
     st.lists(st.integers(0, 20_000), min_size=1, max_size=40),
     st.integers(1, 30_000),
@@ -198,6 +199,10 @@ def test_jobs_that_are_less_alike_are_not_called_like_jobs():
         .like(job(2), 1)
         .words.startswith("jobs of partitions a, b, c and 2 more, as too few of gpu")
     )
+
+
+def test_few_jobs_of_one_partition_are_not_set_against_it():
+    assert Waits([sample(5)]).like(job(2), 30).words == "jobs of the same partition and any size"
 
 
 def test_waits_of_other_partitions_are_told_as_such():
