@@ -401,6 +401,7 @@ KINDS = {
     # Whole nodes:
     "whole": (),
     "unlimited": (),  # some jobs without a time limit
+    "flexible": (),  # half of the jobs with --time-min
     "arrays": (),
     "dependencies": TWO_PARTITIONS,  # and begin times
     "partitions": THREE_PARTITIONS,  # that overlap
@@ -763,6 +764,9 @@ def _drawn_jobs(case: Drawn, nodes: int) -> list[Row]:
             row["partition"] = "whole"
         if case.kind == "unlimited" and dice.random() < 0.15:
             row["timelimit_min"] = 0
+        if case.kind == "flexible":
+            limit_min = int(str(row["timelimit_min"]))
+            row["timemin_min"] = dice.randint(1, limit_min) if dice.random() < 0.5 else ""
         if case.kind in ("memory", "default_memory") and dice.random() < (
             0.3 if case.kind == "memory" else 0.6
         ):
@@ -914,6 +918,7 @@ def options_of(row: Row) -> list[str]:
         "qos": "--qos={}",
         "nice": "--nice={}",
         "constraint": "--constraint={}",
+        "timemin_min": "--time-min={}",
     }
     found = [form.format(row[name]) for name, form in given.items() if row.get(name)]
     if row.get("cpus"):

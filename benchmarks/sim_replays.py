@@ -87,6 +87,13 @@ PartitionName=p Nodes=n1
 """
 
 
+LIMITS = (
+    (r"sched,nodelist\n", r"sched,nodelist,limit_min\n"),
+    (r"""{d['NodeList']}\"\n""", r"""{d['NodeList']}\",{d['TimeLimit']}\n"""),
+)
+"""Of replay.py: what it writes of a job, and the limit that the job had at its end."""
+
+
 LAST_COUNT = """try: n=sum(1 for _ in open(f'{RUN}/jobcomp.txt'))
         except OSError: n=0"""
 """Of replay.py: how many jobs have ended, after the last submission."""
@@ -179,6 +186,8 @@ def _driver(text: str, name: str, case: Case, out: Path, place: Path) -> str:
     )
     changes = [("rec[d['Name'][1:]]=d", f"rec[{row_of}]=d"), ("datetime.fromisoformat(s)", stamp)]
     kind = case.workload.kind if isinstance(case.workload, Drawn) else None
+    if kind == "flexible":
+        changes += LIMITS
     if kind == "requeues":  # a requeued job has a line for each run
         changes.append((LAST_COUNT, "n=len(ids)-len(run(['squeue','-h']).stdout.split(chr(10)))+1"))
     if kind in ("arrays", "gpu_arrays"):  # whose ids are told as they start

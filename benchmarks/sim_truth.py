@@ -13,7 +13,8 @@ differ by. Nothing is random.
 
 Per-job columns that jobs.csv or actual_ext.csv may have besides those of the README: cpus, mem_mib,
 gpus (each per node), exclusive, user, account, partition, qos, dependency, begin_s, array_job_id,
-array_throttle, nice, cancel_s. qos.txt and assoc.txt are what sacctmgr shows, events.csv what was
+array_throttle, nice, cancel_s, timemin_min, and limit_min, the limit that the job had at its end.
+qos.txt and assoc.txt are what sacctmgr shows, events.csv what was
 told to slurmctld meanwhile (sim_replay_cases.py).
 """
 
@@ -180,6 +181,14 @@ _RUNTIMES = {"NODE_FAIL": "runtime_req_s", "CANCELLED": "runtime_req_s"}
 """Of jobs that something else ended, by state."""
 
 
+def _runtime_of(row: dict[str, str]) -> str:
+    """The column. A limit that backfill chose tells nothing of how long the job would have run."""
+    state = row["state"].partition(" ")[0]
+    if state == "TIMEOUT" and row.get("timemin_min"):
+        return "runtime_req_s"
+    return _RUNTIMES.get(state, "runtime_real_s")
+
+
 def _spec(row: dict[str, str], offset_s: int) -> JobSpec:
     given: dict[str, Any] = {
         name: int(row[column]) for column, name in WHOLE.items() if row.get(column)
@@ -189,7 +198,8 @@ def _spec(row: dict[str, str], offset_s: int) -> JobSpec:
     return JobSpec(
         nodes=int(row["nodes"]),
         time_limit_s=60 * int(row["timelimit_min"]) or None,
-        runtime_s=int(row[_RUNTIMES.get(row["state"].partition(" ")[0], "runtime_real_s")]),
+        time_min_s=60 * int(row.get("timemin_min") or 0) or None,
+        runtime_s=int(row[_runtime_of(row)]),
         submit_s=int(row["submit_s"]) + offset_s,
         job_id=int(row["slurm_id"]),
         exclusive=row.get("exclusive", "") in ("1", "True", "true"),
@@ -224,13 +234,18 @@ class Outcome:
     submit_s: Floats
     start_s: Floats
     end_s: Floats
+    limit_s: Floats
+    """At the job's end; NaN: unknown, or none."""
 
     def only(self, kept: NDArray[np.bool_]) -> Outcome:
-        return Outcome(self.submit_s[kept], self.start_s[kept], self.end_s[kept])
+        columns = (self.submit_s, self.start_s, self.end_s, self.limit_s)
+        return Outcome(*(column[kept] for column in columns))
 
 
 def real(replay: Replay) -> Outcome:
-    return Outcome(*(replay.column(name) for name in ("submit_s", "start_s", "end_s")))
+    limits_s = [60.0 * float(row.get("limit_min") or "nan") for row in replay.rows]
+    times_s = (replay.column(name) for name in ("submit_s", "start_s", "end_s"))
+    return Outcome(*times_s, np.array(limits_s))
 
 
 def simulate(replay: Replay, simulator: Any, bf_cycle_us: int | None) -> Outcome:
@@ -246,11 +261,11 @@ def simulate(replay: Replay, simulator: Any, bf_cycle_us: int | None) -> Outcome
     sim.run()
     found = {record.job_id: record for record in sim.finished()}
     times = [
-        (found[s.job_id].start_s, found[s.job_id].end_s) if s.job_id in found else (None, None)
-        for s in replay.specs
+        (job.start_s, job.end_s, job.time_limit_s) if job is not None else (None, None, None)
+        for job in map(found.get, (spec.job_id for spec in replay.specs))
     ]
-    start_s, end_s = np.array(times, dtype=np.float64).T
-    return Outcome(real(replay).submit_s, start_s, end_s)
+    start_s, end_s, limit_s = np.array(times, dtype=np.float64).T
+    return Outcome(real(replay).submit_s, start_s, end_s, limit_s)
 
 
 def completion_s(outcome: Outcome) -> Floats:
@@ -284,6 +299,8 @@ def compare(truth: Outcome, found: Outcome) -> dict[str, float]:
         "greatest_s": float(np.nanmax(difference_s)),
         "never_started": int(np.isnan(found.start_s).sum()),
     }
+    if (known := ~np.isnan(truth.limit_s)).any():
+        result["same_limit"] = float((truth.limit_s == found.limit_s)[known].mean())
     return result | {
         f"within_{limit}_s": float((difference_s <= limit).mean()) for limit in WITHIN_S
     }
@@ -398,7 +415,8 @@ def report(results: dict[str, Any]) -> str:
                 rows.append([name, entry["jobs"], label, *_cells(entry[kind])])
     for name, found in results["real_pairs"].items():
         rows.append([name, "", "real twice", *_cells(found)])
-    return table((*header, *(f"<= {limit} s" for limit in WITHIN_S), "goals"), rows)
+    shares = (f"<= {limit} s" for limit in WITHIN_S)
+    return table((*header, *shares, "same limit", "goals"), rows)
 
 
 def _cells(found: dict[str, float]) -> list[str]:
@@ -410,6 +428,7 @@ def _cells(found: dict[str, float]) -> list[str]:
         f"{found['mean_absolute_s']:.1f}",
         f"{found['greatest_s']:.0f}",
         *(f"{100 * found[f'within_{limit}_s']:.1f} %" for limit in WITHIN_S),
+        f"{100 * found['same_limit']:.1f} %" if "same_limit" in found else "",
         "yes" if reaches_goals(found) else "no",
     ]
 

@@ -168,6 +168,10 @@ class Job:
     """Of a link: how long before its time limit Slurm signals it to leave, as its chain's tag says;
     0: it does not.
     """
+    time_min_s: int = 0
+    """Of a pending link: to how long backfill may shorten its time limit (`sbatch --time-min`), as
+    its tag says; 0: it may not. A link that runs has the limit it got.
+    """
 
     @property
     def is_pending(self) -> bool:

@@ -11,7 +11,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from slurm_sim.config import ClusterConfig, Params, Partition, Qos, Reservation, SelectType
+from slurm_sim.config import (
+    YEAR_S,
+    ClusterConfig,
+    Params,
+    Partition,
+    Qos,
+    Reservation,
+    SelectType,
+)
 from slurm_sim.errors import InvalidCluster, InvalidJob, SimulationError
 from slurm_sim.jobs import JobSpec
 from slurm_sim.ranges import check_kind
@@ -175,6 +183,10 @@ class Admission:
         if qos.max_wall_s is not None and (limit_s is None or limit_s > qos.max_wall_s):
             asked = "no limit" if limit_s is None else f"limit of {limit_s} s"
             raise InvalidJob(f"{asked}; qos {qos.name!r} allows {qos.max_wall_s} s")
+        if spec.time_min_s is not None and limit_s is not None and spec.time_min_s > limit_s:
+            raise InvalidJob(
+                f"time_min_s is {spec.time_min_s}, above the job's limit of {limit_s} s"
+            )
 
     def check_size(self, spec: JobSpec, partition: Partition) -> None:
         """Raises InvalidJob if the partition never has that many nodes for the job."""
@@ -245,6 +257,13 @@ class Admission:
         """Its time limit, or its first partition's default; None: it has no limit."""
         partition = self.partition_of(spec)
         return spec.time_limit_s or partition.default_time_s or partition.max_time_s
+
+    def least_limit_s(self, spec: JobSpec, limit_s: int | None) -> int:
+        """The limit with which backfill plans a job that has this one: its --time-min, if it has
+        one; a year without any.
+        """
+        limit_s = limit_s or YEAR_S
+        return limit_s if spec.time_min_s is None else min(spec.time_min_s, limit_s)
 
     def request(self, spec: JobSpec, partition: Partition) -> NodeRequest:
         """What it takes on each node: all of it with select/linear, or if it or its partition is

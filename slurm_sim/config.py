@@ -246,6 +246,10 @@ class Params:
     bf_interval after its end, so over a day it shifts the passes by seconds. None:
     `typical_cycle_us`.
     """
+    time_min_extends: bool = False
+    """A job with --time-min that backfill starts has its nodes until they are kept for others, as
+    with Slurm 26.05; otherwise for exactly its --time-min, as with 22.05 and 24.11.
+    """
     priority_multifactor: bool = True
     """PriorityType=priority/multifactor; otherwise priority/basic: first come, first served."""
     priority_weight_age: int = 10000

@@ -51,6 +51,7 @@ WHOLE: dict[str, tuple[int, int]] = {
     "array_job_id": (1, LAST_ID),
     "array_throttle": (1, MOST),
     "cancel_s": (0, LAST_S),
+    "time_min_s": (1, LONGEST_S),
 }
 """Fields of a `JobSpec` that are whole numbers: from, to."""
 NEEDED = ("nodes", "exit_code", "cpus_per_node", "memory_mib_per_node", "gpus_per_node", "nice")
@@ -117,6 +118,10 @@ class JobSpec:
     """``--array=...%N``: tasks that may run at once."""
     cancel_s: int | None = None
     """Its owner cancels it at this time, if it is not over by then."""
+    time_min_s: int | None = None
+    """`--time-min`: backfill may shorten the limit to this to start the job earlier; None: it may
+    not. A job that starts has the limit it got: `JobRecord.time_limit_s`.
+    """
 
     def __post_init__(self) -> None:
         """Raises InvalidJob. Numbers of numpy become Python's."""
@@ -177,6 +182,7 @@ class JobRecord:
     partition: str
     """While it is pending, the first of those that it may run in."""
     time_limit_s: int | None
+    """Of one that has started, the limit it got (`JobSpec.time_min_s`)."""
     submit_s: int
     dependencies: Dependencies
     """What it still waits for; empty once fulfilled or dropped."""

@@ -76,6 +76,7 @@ def params(dice: Dice, rich: bool) -> Params:
         bf_max_job_array_resv=choose(dice, [20, 1]),
         bf_node_space_size=choose(dice, [None, None, None, 3]),
         bf_cycle_us=choose(dice, [None, 0, 700_000, 3_300_000]),
+        time_min_extends=bool(dice(0, 1)),
         priority_multifactor=dice(0, 2) > 0,
         priority_weight_age=choose(dice, [10000, 0]),
         priority_max_age_s=choose(dice, [7 * 86400, 3600]),
@@ -247,6 +248,7 @@ def specs(
         delay = "+2" if kind == "after" and dice(0, 2) == 0 else ""
         others = [f"{kind}:{dice(1, number - 1)}{delay}" for _ in range(dice(1, 2))] if kind else []
         partition = choose(dice, cluster.partitions)
+        limited_s = choose(dice, [limit_s, limit_s, limit_s, None])
         jobs.append(
             JobSpec(
                 nodes=(
@@ -254,7 +256,7 @@ def specs(
                     if dice(0, 5)
                     else dice(1, len(partition.nodes))
                 ),
-                time_limit_s=choose(dice, [limit_s, limit_s, limit_s, None]),
+                time_limit_s=limited_s,
                 runtime_s=(
                     limit_s
                     if exact
@@ -283,6 +285,8 @@ def specs(
                 array_job_id=in_array,
                 array_throttle=choose(dice, [None, 1, 2]) if in_array is not None else None,
                 cancel_s=dice(0, 9000) if dice(0, 9) == 0 else None,
+                # Without a limit it could become a year's, of which each pass would be simulated.
+                time_min_s=dice(1, limit_s) if limited_s and dice(0, 3) == 0 else None,
             )
         )
     return jobs
@@ -308,6 +312,7 @@ def long_queue(dice: Dice) -> tuple[ClusterConfig, list[JobSpec]]:
             bf_max_job_test=choose(dice, [500, 8, 15, 30]),
             bf_max_job_user=choose(dice, [None, None, None, 9]),
             bf_cycle_us=choose(dice, [None, 40_000]),
+            time_min_extends=bool(dice(0, 1)),
             priority_multifactor=dice(0, 2) > 0,
             priority_weight_age=choose(dice, [10_000, 1000]),
             priority_weight_job_size=choose(dice, [0, 1000]),
@@ -330,8 +335,17 @@ def long_queue(dice: Dice) -> tuple[ClusterConfig, list[JobSpec]]:
         runtime_s = limit_s // choose(dice, [10, 2, 1, 1])
         nodes = min(choose(dice, [1, 1, 2, 4, 9, 16]), len(cluster.nodes))
         user, submit_s = choose(dice, users), dice(0, span_s)
+        least_s = dice(60, limit_s) if dice(0, 2) == 0 else None
         jobs.append(
-            JobSpec(nodes, limit_s, runtime_s, user=user, account=account, submit_s=submit_s)
+            JobSpec(
+                nodes,
+                limit_s,
+                runtime_s,
+                user=user,
+                account=account,
+                submit_s=submit_s,
+                time_min_s=least_s,
+            )
         )
     return cluster, jobs
 

@@ -179,7 +179,7 @@ def settle(
         chain_id=chain_id,
         folder=folder,
         source=source,
-        segments=_segments(request.own, _last(said, "time")),
+        segments=_segments(request.own, said),
         options=(*(option for option in request.options if option.name != "comment"), *name),
         arguments=request.arguments,
         mode=_mode(request.own),
@@ -189,6 +189,7 @@ def settle(
         handover=_handover(request.own, limit_signal),
         notify=_notify(request.own),
         limit_signal=limit_signal,
+        time_min_s=_time_min_s(said),
         done_file=_done_file(request.own, cwd),
         ahead=_ahead(request.own),
         total_s=_total_s(request.own),
@@ -284,10 +285,12 @@ def notes(request: CommandLine, script: UserScript, environ: Mapping[str, str]) 
 
 
 def _early_signal(said: Sequence[SbatchOption]) -> Iterator[str]:
-    limit_signal, time_limit = _limit_signal(_last(said, "signal")), _last(said, "time")
+    limit_signal = _limit_signal(_last(said, "signal"))
+    option = "time" if _last(said, "time-min") is None else "time-min"
+    text = _last(said, option)
     try:
-        limit_s = parse_time_limit(time_limit) if time_limit else None
-    except ValueError:  # sbatch says so
+        limit_s = parse_time_limit(text) if text else None
+    except ValueError:  # sbatch, or the request, says so
         return
     if limit_signal is None or limit_signal.lead_s == 0 or limit_s is None:
         return
@@ -295,7 +298,7 @@ def _early_signal(said: Sequence[SbatchOption]) -> Iterator[str]:
         yield (
             f"--signal={_last(said, 'signal')} comes as soon as a link starts: Slurm sends it"
             f" {limit_signal.lead_s} s before the time limit, or up to {SIGNAL_SLACK_S} s earlier,"
-            f" and --time is {limit_s} s"
+            f" and --{option} is {limit_s} s"
         )
 
 
@@ -349,18 +352,26 @@ def _last(options: Sequence[SbatchOption], name: str) -> str | None:
     return next((option.value or "" for option in reversed(options) if option.name == name), None)
 
 
-def _segments(own: Mapping[str, str], time_limit: str | None) -> int:
+def _segments(own: Mapping[str, str], said: Sequence[SbatchOption]) -> int:
     if ("segments" in own) == ("total-time" in own):
         raise InputError("give either --segments N or --total-time D: a chain must have an end")
     if "segments" in own:
         return _number(own, "segments", 1, 1, MAX_SEGMENTS)
-    segments = _links_needed(_duration(own, "total-time", 0), time_limit)
+    total_s, time_min_s = _duration(own, "total-time", 0), _time_min_s(said)
+    segments = _links_needed(total_s, _limit_s(said))
     if not 1 <= segments <= MAX_SEGMENTS:
         raise InputError(
             f"--total-time {own['total-time']} makes {segments} links: expected 1 to {MAX_SEGMENTS}"
         )
-    # With --up-front nobody could end the chain at the right link.
-    return segments if "up-front" in own else min(SHORTEST * segments, MAX_SEGMENTS)
+    if "up-front" in own:  # then nobody can end the chain at the right link
+        if time_min_s:
+            raise InputError(
+                "--total-time with --up-front counts links of the full --time, and --time-min lets"
+                " Slurm start shorter ones: give --segments N, or leave out one of the three"
+            )
+        return segments
+    shortest = _links_needed(total_s, time_min_s) if time_min_s else segments
+    return min(SHORTEST * shortest, MAX_SEGMENTS)
 
 
 def _total_s(own: Mapping[str, str]) -> int:
@@ -374,11 +385,36 @@ def _ahead(own: Mapping[str, str]) -> int:
     return _number(own, "ahead", AHEAD[_mode(own)], 1, MOST_AHEAD)
 
 
-def _links_needed(total_s: int, time_limit: str | None) -> int:
+def _limit_s(said: Sequence[SbatchOption]) -> int | None:
+    """Of one link; None: not given, or none."""
+    text = _last(said, "time")
     try:
-        limit_s = parse_time_limit(time_limit) if time_limit else None
+        return parse_time_limit(text) if text else None
     except ValueError as error:
         raise InputError(f"--time: {error}") from error
+
+
+def _time_min_s(said: Sequence[SbatchOption]) -> int:
+    """0: not given. InputError: no duration, none above 0, or longer than --time."""
+    text = _last(said, "time-min")
+    if text is None:
+        return 0
+    try:
+        least_s = parse_time_limit(text)
+    except ValueError as error:
+        raise InputError(f"--time-min: {error}") from error
+    if least_s is None:
+        raise InputError(f"--time-min: {text!r}: expected a time above 0, such as 4:00:00")
+    limit_s = _limit_s(said)
+    if limit_s is not None and least_s > limit_s:
+        raise InputError(
+            f"--time-min={text} is above --time={_last(said, 'time')}: give a shorter one, as Slurm"
+            " starts links with a limit between the two"
+        )
+    return least_s
+
+
+def _links_needed(total_s: int, limit_s: int | None) -> int:
     if limit_s is None:
         raise InputError(
             "--total-time needs the time limit of one link: give --time, or use --segments"

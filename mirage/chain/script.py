@@ -137,6 +137,8 @@ class ChainSettings:
     handover: Handover = Handover()
     notify: Notify = Notify()
     limit_signal: LimitSignal | None = None
+    time_min_s: int = 0
+    """To which backfill may shorten a link's limit (`--time-min`); 0: it may not."""
     done_file: Path | None = None
     total_s: int = 0
     """Time that links run in all; 0: only ``segments`` bounds the chain."""
@@ -169,6 +171,7 @@ def link_command(settings: ChainSettings, segment: int, predecessor: str = "") -
         mode=settings.mode,
         penalties=settings.penalties,
         lead_s=settings.limit_signal.lead_s if settings.limit_signal else 0,
+        time_min_s=settings.time_min_s,
     )
     comment = format_tag(tag, settings.comment).replace(
         f"pred={_UNKNOWN_JOB}", f"pred={predecessor}", 1
@@ -247,7 +250,9 @@ def _values(settings: ChainSettings) -> dict[str, object]:
         "m_chain": settings.chain_id,
         "m_segments": settings.segments,
         "m_mode": settings.mode.value,
-        "m_wishes": format_wishes(settings.penalties, limit.lead_s if limit else 0),
+        "m_wishes": format_wishes(
+            settings.penalties, limit.lead_s if limit else 0, settings.time_min_s
+        ),
         "m_comment": settings.comment,
         "m_ahead": settings.ahead,
         "m_look_ahead": LOOK_AHEAD_S,

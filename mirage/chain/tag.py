@@ -1,12 +1,13 @@
 """The tag by which Slurm knows a chain: the first words of the job's Comment.
 
-    mirage/1 chain=k3m9pq2xha seg=2/5 pred=123 mode=train ei=1 eo=1 lead=300 -- the user's own
-    comment
+    mirage/1 chain=k3m9pq2xha seg=2/5 pred=123 mode=train ei=1 eo=1 lead=300 min=7200 --
+    the user's own comment
 
 Only the owner and operators can set a job's comment, and Slurm authenticates both, so the tag is
 also the owner's opt-in. The first link has no ``pred``. ``ei`` and ``eo`` are the penalties for
 interruption and overlap. ``lead``: how many seconds before the time limit Slurm signals the job to
 leave (`sbatch --signal`), which squeue does not show; a chain without such a signal has none.
+``min``: seconds to which backfill may shorten the job's limit (`sbatch --time-min`), if it may.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _WORDS = (
     r" seg=(?P<segment>[1-9]\d{0,3})/(?P<segments>[1-9]\d{0,3})"
     r"(?: pred=(?P<pred>[1-9]\d{0,9}))? mode=(?P<mode>train|service)"
     r" ei=(?P<interruption>\d{1,7}(?:\.\d{1,6})?) eo=(?P<overlap>\d{1,7}(?:\.\d{1,6})?)"
-    r"(?: lead=(?P<lead>[1-9]\d{0,4}))?"
+    r"(?: lead=(?P<lead>[1-9]\d{0,4}))?(?: min=(?P<least>[1-9]\d{0,8}))?"
 )
 _TAG = re.compile(rf"{_WORDS}(?: -- .*)?", re.ASCII | re.DOTALL)
 _LENGTH = re.compile(r"(\Amirage/1 chain=[a-z0-9]{6,32} seg=\d{1,4}/)\d{1,4}(?= )", re.ASCII)
@@ -49,6 +50,8 @@ class ChainTag:
     penalties: Penalties
     lead_s: int = 0
     """0: Slurm sends no signal before the time limit."""
+    time_min_s: int = 0
+    """0: backfill may not shorten the time limit."""
 
 
 def parse_tag(comment: str) -> ChainTag | None:
@@ -65,6 +68,7 @@ def parse_tag(comment: str) -> ChainTag | None:
         mode=Mode(match["mode"]),
         penalties=Penalties(float(match["interruption"]), float(match["overlap"])),
         lead_s=int(match["lead"] or 0),
+        time_min_s=int(match["least"] or 0),
     )
     return tag if _is_sound(tag) else None
 
@@ -89,15 +93,16 @@ def format_tag(tag: ChainTag, comment: str = "") -> str:
     predecessor = f" pred={tag.predecessor_id}" if tag.predecessor_id else ""
     return (
         f"mirage/1 chain={tag.chain_id} seg={tag.segment}/{tag.segments}{predecessor}"
-        f" mode={tag.mode.value} {format_wishes(tag.penalties, tag.lead_s)}"
+        f" mode={tag.mode.value} {format_wishes(tag.penalties, tag.lead_s, tag.time_min_s)}"
         + (f" -- {comment}" if comment else "")
     )
 
 
-def format_wishes(penalties: Penalties, lead_s: int) -> str:
+def format_wishes(penalties: Penalties, lead_s: int, time_min_s: int) -> str:
     """The tag's last words, the same for all links; of the penalties six decimals are kept."""
     lead = f" lead={lead_s}" if lead_s else ""
-    return f"ei={_number(penalties.interruption)} eo={_number(penalties.overlap)}{lead}"
+    least = f" min={time_min_s}" if time_min_s else ""
+    return f"ei={_number(penalties.interruption)} eo={_number(penalties.overlap)}{lead}{least}"
 
 
 def _number(value: float) -> str:

@@ -221,22 +221,27 @@ def tagged_jobs(snapshot: Snapshot) -> Iterator[tuple[Job, ChainTag]]:
 
 
 def with_leads(snapshot: Snapshot) -> Snapshot:
-    """The snapshot whose links know their signal's lead, which squeue does not show.
+    """The snapshot whose links know their signal's lead and their --time-min, which squeue does not
+    show.
 
     All links of a chain have the same `--signal`. So a successor's tag also tells of its
     predecessor, whose own comment a script may have replaced.
     """
-    leads: dict[int, int] = {}
+    leads, least_s = dict[int, int](), dict[int, int]()
     for job, tag in tagged_jobs(snapshot):
         predecessor = snapshot.by_id.get(tag.predecessor_id or 0)
         if tag.lead_s and predecessor is not None and predecessor.user == job.user:
             leads.setdefault(predecessor.job_id, tag.lead_s)
         if tag.lead_s:
             leads[job.job_id] = tag.lead_s
-    if not leads:
+        if tag.time_min_s and job.is_pending:
+            least_s[job.job_id] = tag.time_min_s
+    if not leads and not least_s:
         return snapshot
     jobs = (
-        replace(job, lead_s=leads[job.job_id]) if job.job_id in leads else job
+        replace(job, lead_s=leads.get(job.job_id, 0), time_min_s=least_s.get(job.job_id, 0))
+        if job.job_id in leads or job.job_id in least_s
+        else job
         for job in snapshot.jobs
     )
     return replace(snapshot, jobs=tuple(jobs))

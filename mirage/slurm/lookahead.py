@@ -186,6 +186,7 @@ def _spec(job: Job, cluster: ClusterConfig, known: Known) -> JobSpec:
         known.specs.get(job.job_id) or _spec_of(job, cluster),
         nodes=job.nodes,
         time_limit_s=job.time_limit_s,
+        time_min_s=_time_min_s(job),
         runtime_s=known.runtimes.get(job.job_id, job.expected_limit_s if job.lead_s else None),
         user=job.user,
         partition=_partition(job, (partition.name for partition in cluster.partitions)),
@@ -196,6 +197,13 @@ def _spec(job: Job, cluster: ClusterConfig, known: Known) -> JobSpec:
         held=False,
         comment=job.comment,
     )
+
+
+def _time_min_s(job: Job) -> int | None:
+    """Not above its limit, which its owner may have lowered since."""
+    if not job.time_min_s:
+        return None
+    return job.time_min_s if job.time_limit_s is None else min(job.time_min_s, job.time_limit_s)
 
 
 def _spec_of(job: Job, cluster: ClusterConfig) -> JobSpec:

@@ -313,6 +313,7 @@ def _parser() -> _SbatchParser:
     parser = _SbatchParser(prog="sbatch", add_help=False, allow_abbrev=False)
     parser.add_argument("-N", "--nodes", default="1")
     parser.add_argument("-t", "--time")
+    parser.add_argument("--time-min")
     parser.add_argument("-p", "--partition")
     parser.add_argument("-d", "--dependency", default="")
     parser.add_argument("-b", "--begin")
@@ -358,6 +359,7 @@ def _job_spec(args: Sequence[str], user: str, sim: Simulator) -> JobSpec:
         gpus_per_node=options.gpus_per_node if shares_nodes else 0,
         nice=options.nice,
         time_limit_s=_time_limit(options.time),
+        time_min_s=_time_limit(options.time_min),
         user=user,
         partition=options.partition,
         dependency=options.dependency,

@@ -65,7 +65,8 @@ class Waits(Sequence[WaitSample]):
         """The waits of the jobs most like ``job``: as alike as leaves ``at_least``.
 
         Same partition, size and time limit within a factor of two; else same partition and size;
-        else same partition; else all of the pool, and then the words say of which partitions.
+        else same partition; else all of the pool, and then the words say of which partitions. A job
+        whose limit backfill may shorten fits where one of its --time-min does.
         """
         for alike, words, is_like in self._narrowing(job):
             if int(alike.sum()) >= at_least:
@@ -86,7 +87,8 @@ class Waits(Sequence[WaitSample]):
 
     def _narrowing(self, job: Job) -> Iterator[tuple[Mask, str, Callable[[Job], bool]]]:
         """Masks from most to least alike, and the same test for a single job."""
-        names, limit_s = set(job.partition.split(",")), job.time_limit_s or NO_LIMIT
+        names = set(job.partition.split(","))
+        limit_s = job.time_min_s or job.time_limit_s or NO_LIMIT
         codes = [self._codes[name] for name in names if name in self._codes]
         partition = np.isin(self._partition, codes)
         size = partition & _within_factor_2(self._nodes, job.nodes)

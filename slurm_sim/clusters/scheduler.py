@@ -641,11 +641,13 @@ LISTS = {
     "priorityweighttres": {*WEIGHTED, "billing", "energy", "fs/disk", "vmem", "pages"},
 }
 """Parameters that are lists, and what may be in them."""
-OWN_FIELDS = ("bf_cycle_us", "limit_check_s", "requeue_delay_s")
+OWN_FIELDS = ("bf_cycle_us", "limit_check_s", "requeue_delay_s", "time_min_extends")
 
 
 def _typed(entry: Entry) -> tuple[Change, list[Note]]:
     name = entry.key.lower()
+    if name == "time_min_extends":
+        return {name: bool(integer(entry, 0, 1))}, []
     if name in OWN_FIELDS:
         return {name: integer(entry, 0, LONGEST_S)}, []
     if name in NUMBERS:

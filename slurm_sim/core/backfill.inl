@@ -231,7 +231,7 @@ struct Engine<W>::Backfill {
     const Shape& its = sim.catalogue->shapes[queued.shape];
     const auto& about = room.about(sim, queued.shape);
     Wish<W> wish{about.usable, about.able, queued.nodes, its.request, its.reservation, queued.limit,
-                 preferences ? sim.preferred(job) : Set::none()};
+                 job.limit == kNone ? kYear : job.limit, preferences ? sim.preferred(job) : Set::none()};
     Placement<W> place = only_now ? room.place_now(sim, wish) : room.earliest(sim, wish);
     if (sizes_by_nodes) sim.note_test(job, room.last_test);
     else if (sizes_by_tests && room.test_found && sim.awaits_test(job)) sim.note_tested(job, job.nodes * sim.held_cpus(job));
@@ -259,15 +259,24 @@ struct Engine<W>::Backfill {
     return true;
   }
   bool start(size_t index, const Live& job, const Wish<W>& wish, const Placement<W>& place) {
-    Held<W> held{sim.clock_.now + wish.limit + job.suspended, place.nodes, wish.request, sim.queue_[index].slot};
+    Time limit = limit_at_start(wish, place.nodes);
+    if (job.flexible) sim.lives_[sim.queue_[index].slot].limit = limit;
+    Held<W> held{sim.clock_.now + limit + job.suspended, place.nodes, wish.request, sim.queue_[index].slot};
     sim.start_job(std::exchange(sim.queue_[index].slot, -1), place.nodes, 2);
     room.verdicts_of++;
     room.outlook_started(held);
     // Slurm marks whole nodes in its plan when such a job starts; select/linear does not know the mark.
     if (!p.linear && sim.catalogue->requests[wish.request].whole && plan.records < p.node_space)
-      plan.reserve(0, sim.clock_.now + wish.limit, place.nodes);
+      plan.reserve(0, sim.clock_.now + limit, place.nodes);
     room.started++;
     return p.max_job_start == kNone || room.started < p.max_job_start;
+  }
+  // The time limit with which a job starts on these nodes (`_reset_job_time_limit`, `job_time_adj_resv`).
+  Time limit_at_start(const Wish<W>& wish, const Set& nodes) const {
+    if (!p.time_min_extends || wish.limit == wish.asked) return wish.limit;
+    Time now = sim.clock_.now, end = now + wish.asked;
+    Time kept = std::min(plan.first_conflict(nodes, end), sim.first_reserved(wish.reservation, nodes, end));
+    return std::max(wish.limit, kept == kNever ? wish.asked : (kept - now) / 60 * 60);
   }
 
   // What this pass found holds for later ones, until something changes.

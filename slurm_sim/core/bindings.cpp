@@ -93,6 +93,7 @@ Params params_of(nb::handle p) {
   out.min_prio_reserve = number("bf_min_prio_reserve");
   out.max_job_start = number("bf_max_job_start");
   out.max_array_resv = number("bf_max_job_array_resv");
+  out.time_min_extends = flag("time_min_extends");
   out.weight_age = number("priority_weight_age");
   out.weight_size = number("priority_weight_job_size");
   out.weight_share = number("priority_weight_fairshare");
@@ -351,6 +352,7 @@ Submission submission(nb::object spec, nb::list forms, Time limit, int64_t memor
   if (nb::object array = spec.attr("array_job_id"); !array.is_none()) job.extras.array = nb::cast<int64_t>(array);
   job.extras.throttle = time_of(spec, "array_throttle");
   job.extras.cancel = time_of(spec, "cancel_s");
+  job.extras.time_min = time_of(spec, "time_min_s");
   for (size_t i = 1; i < nb::len(forms); i++) {
     Submission other;
     set_shape(other, nb::cast<nb::tuple>(forms[i]), nodes);
@@ -402,6 +404,7 @@ struct Builder {
     more.priority = time_of(spec, "priority");
     more.nice = nb::cast<int64_t>(spec.attr("nice"));
     more.cancel = time_of(spec, "cancel_s");
+    more.time_min = time_of(spec, "time_min_s");
     more.throttle = time_of(spec, "array_throttle");
     if (nb::object array = spec.attr("array_job_id"); !array.is_none()) more.array = nb::cast<int64_t>(array);
     if (shapes.size() > 1) more.choices.assign(shapes.begin(), shapes.end());
@@ -419,7 +422,7 @@ struct Builder {
       more.array = -1;
     }
     if (more.dependencies || more.priority != kNone || more.nice || more.cancel != kNone || of_array ||
-        !more.choices.empty()) {
+        more.time_min != kNone || !more.choices.empty()) {
       s.extras = static_cast<int32_t>(trace->extras.size());
       trace->extras.push_back(more);
     }

@@ -33,6 +33,7 @@ struct alignas(64) Live : Record {
   bool nice = false;              // something is taken off its priority
   bool watched : 1 = false;       // a dependency asks for it
   bool several : 1 = false;       // it is in several partitions
+  bool flexible : 1 = false;      // backfill may shorten its limit (--time-min)
   Reason noted = Reason::kNone;   // the last reason that note_reasons noted
   int32_t array = -1, place = -1;  // place: in `waiting`, -1: competing
   uint32_t started = 0;           // order of starts
@@ -343,6 +344,12 @@ class Engine final : public Core {
   Set lightest(const Set& free) const;
   Set lightest_kinds(const Set& free, int count) const;
   Set taken(int reservation, Time from, Time to) const;
+  Time first_reserved(int reservation, const Set& nodes, Time until) const;
+  // The limit with which backfill plans the job.
+  Time least_limit(const Live& job) const {
+    Time limit = job.limit == kNone ? kYear : job.limit;
+    return job.flexible ? std::min(limit, extras(spec(job.job))->time_min) : limit;
+  }
   bool is_open(int reservation, Time time) const {
     return config->reservations[reservation].start <= time && time <= config->reservations[reservation].end;
   }

@@ -35,6 +35,7 @@ int32_t Engine<W>::new_live(int32_t index) {
     job.array = static_cast<int32_t>(more->array);
     job.own_priority = more->priority != kNone;
     job.nice = more->nice != 0;
+    job.flexible = more->time_min != kNone;
   }
   if (demand_.size() < catalogue->shapes.size()) demand_.resize(catalogue->shapes.size());
   set_size_parts(job);

@@ -56,7 +56,7 @@ enum Tres { kTresCpus, kTresMemory, kTresNodes, kTresGpus, kTres };  // that Pri
 struct Params {
   bool linear = true, main = true, backfill = true, multifactor = true, favor_small = false, accrue_always = false,
        incr_only = false, defer = false, busy_nodes = false, one_reservation = false,
-       small_relative_to_time = false, no_normal_tres = false, weighs_tres = false;
+       small_relative_to_time = false, no_normal_tres = false, weighs_tres = false, time_min_extends = false;
   Time sched_interval = 60, batch_sched_delay = 3, sched_min_interval = 0;
   Time bf_interval = 30, bf_window = 86400, bf_resolution = 60;
   Time bf_window_linear = kNone, bf_cycle_us = kNone, calc_period = 300, max_age = 7 * 86400, limit_check = 30, requeue_delay = 121, kill_wait = 30;
@@ -227,7 +227,7 @@ struct Extras {
   int64_t priority = kNone, throttle = kNone, nice = 0;
   int64_t array = kNone;  // the array's id; once in the catalogue, its index, or -1
   std::vector<int32_t> choices;  // its shapes, if it is in several partitions
-  Time cancel = kNone;
+  Time cancel = kNone, time_min = kNone;
 };
 
 struct Spec {

@@ -103,8 +103,9 @@ void Engine<W>::order_queue(Time within_us) {
   auto comes_first = [this](const Queued& a, const Queued& b) { return rank(a) < rank(b); };
   for (int32_t slot : fresh_) {
     const Live& live = lives_[slot];
+    Time limit = least_limit(live);
     for_each_choice(live, [&](int32_t choice) {
-      Queued job{live.limit == kNone ? kYear : live.limit, slot, live.nodes, choice};
+      Queued job{limit, slot, live.nodes, choice};
       if (queue_.empty() || comes_first(queue_.back(), job)) {
         queue_.push_back(job);
       } else {

@@ -19,7 +19,7 @@ template <int W>
 struct Wish {
   NodeSet<W> usable, able;  // as in backfill.py
   int needed, request, reservation;
-  Time limit;
+  Time limit, asked;  // asked: its whole limit
   NodeSet<W> preferred;
 };
 
@@ -253,6 +253,12 @@ class Plan {
     for (int i = first_after(floor(start)); i < size() && begins[i] < until; i++)
       if (placed.without(nodes[i]).any()) return true;
     return false;
+  }
+  // When the first of these nodes is kept for another job; kNever: not before this time.
+  Time first_conflict(const NodeSet<W>& placed, Time until) const {
+    for (int i = 0; i < size() && begins[i] < until; i++)
+      if (placed.without(nodes[i]).any()) return begins[i];
+    return kNever;
   }
   // Takes the nodes out, for at least one step of the resolution.
   void reserve(Time from, Time to, const NodeSet<W>& taken) {

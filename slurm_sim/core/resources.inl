@@ -248,6 +248,18 @@ NodeSet<W> Engine<W>::taken(int reservation, Time from, Time to) const {
   return nodes;
 }
 
+// When the first of the other reservations that are yet to begin takes one of these nodes; kNever: not before this time.
+template <int W>
+Time Engine<W>::first_reserved(int reservation, const Set& nodes, Time until) const {
+  Time first = kNever;
+  for (int i = 0; i < static_cast<int>(config->reservations.size()); i++) {
+    const Reservation& other = config->reservations[i];
+    bool comes = i != reservation && other.start > clock_.now && other.start < until;
+    if (comes && (nodes & set_of(other.nodes)).any()) first = std::min(first, other.start);
+  }
+  return first;
+}
+
 // What it uses on these nodes.
 template <int W>
 Amounts Engine<W>::use_of_nodes(const Live& job, const Set& nodes) const {

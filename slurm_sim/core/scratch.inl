@@ -321,12 +321,13 @@ struct Engine<W>::Scratch {
     return {cpus, memory};
   }
 
-  // Nodes for a start at this time that neither kind of reservation holds, and when to look again.
-  Set candidates(const Engine& sim, const Wish<W>& wish, Time start, Time& later) {
+  // Nodes for a start at this time that neither kind of reservation holds, and when to look again. `open`: for so long no
+  // advanced reservation may be in the way.
+  Set candidates(const Engine& sim, const Wish<W>& wish, Time start, Time open, Time& later) {
     if (sim.config->reservations.empty())
       return start == sim.clock_.now ? plan.unreserved_now(wish.usable, wish.limit, later)
                                : plan.unreserved(wish.usable, start, start + wish.limit, later);
-    Set taken = sim.taken(wish.reservation, start, start + wish.limit) & wish.usable;
+    Set taken = sim.taken(wish.reservation, start, start + open) & wish.usable;
     Set nodes = plan.unreserved(wish.usable.without(taken), start, start + wish.limit, later);
     if (taken.any()) {
       Time after = kNever;
@@ -354,7 +355,7 @@ struct Engine<W>::Scratch {
     Time later;
     test_found = false;
     last_test = Set::none();
-    Set nodes = candidates(sim, wish, sim.clock_.now, later);
+    Set nodes = candidates(sim, wish, sim.clock_.now, wish.limit, later);
     if (nodes.count() < wish.needed) return {};
     tested++;
     int ended = 0;
@@ -380,17 +381,20 @@ struct Engine<W>::Scratch {
     last_test = Set::none();
     if (sim.config->reservations.empty() && !sim.sizes_by_nodes())
       if (View<W>* view = plan.view(wish.usable)) return earliest_seen(sim, wish, *view);
-    Time later = sim.clock_.now;
+    Time later = sim.clock_.now, open = wish.limit;
     int64_t test = tested + 1;
     while (later != kNever) {
       Time start = later;
-      Set nodes = candidates(sim, wish, start, later);
+      Set nodes = candidates(sim, wish, start, open, later);
       if (nodes.count() < wish.needed) continue;
       tested = test;
       int ended = 0;
       Placement<W> found = first(sim, wish, nodes, ended);
       note_test(sim, wish, nodes, found);
-      if (found.start == kNone) continue;
+      if (found.start == kNone) {
+        open = wish.asked;  // slurmctld takes a job's --time-min back then, which only reservations see
+        continue;
+      }
       test_found = true;
       plan.moved |= found.start < start;
       found.start = std::max(found.start, start);

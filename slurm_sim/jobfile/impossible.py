@@ -22,11 +22,23 @@ from slurm_sim.jobfile.specs import specs
 from slurm_sim.jobs import WHOLE, JobSpec
 from slurm_sim.traces.errors import TraceError
 
-SHAPE = ("nodes", "timelimit_s", "cpus_per_node", "gpus_per_node", "mem_mib_per_node", "exclusive")
+SHAPE = (
+    "nodes",
+    "timelimit_s",
+    "timemin_s",
+    "cpus_per_node",
+    "gpus_per_node",
+    "mem_mib_per_node",
+    "exclusive",
+)
 NAMES = ("partition", "qos", "constraint", "reservation")
 NAMES_OF_RESERVED = ("user", "account")
 CAN_BE_IGNORED = (*NAMES, "account", "dependency")
-COLUMN_OF = {"time_limit_s": "timelimit_s", "memory_mib_per_node": "mem_mib_per_node"}
+COLUMN_OF = {
+    "time_limit_s": "timelimit_s",
+    "time_min_s": "timemin_s",
+    "memory_mib_per_node": "mem_mib_per_node",
+}
 """A `JobSpec`'s fields that have another name in a table of jobs."""
 WITHOUT: dict[str, dict[str, Any]] = {
     "constraint": {"constraint": ""},
@@ -153,6 +165,8 @@ def _column(why: str, checker: Admission, spec: JobSpec) -> str:
     for name in NAMES:
         if why.startswith(name):
             return name
+    if why.startswith("time_min_s"):
+        return "timemin_s"
     if " nodes asked for" not in why:
         return "timelimit_s"
     if re.search(r"; \d+ of partition ", why):

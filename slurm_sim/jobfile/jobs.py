@@ -72,6 +72,7 @@ NUMBERS = {
     "nodes": _whole("nodes", required=True),
     "timelimit_min": Number(0, LONGEST_S // 60, _MINUTES, whole=False),
     "timelimit_s": _whole("time_limit_s"),
+    "timemin_s": _whole("time_min_s"),
     "runtime_s": _whole("runtime_s"),
     "begin_s": _whole("begin_s"),
     "cancel_s": _whole("cancel_s"),

@@ -28,6 +28,7 @@ TIMES = ("submit_s", "begin_s", "cancel_s")
 NUMBERS: dict[str, tuple[str, int | None]] = {
     "nodes": ("nodes", None),
     "time_limit_s": ("timelimit_s", None),
+    "time_min_s": ("timemin_s", None),
     "runtime_s": ("runtime_s", None),
     "job_id": ("job_id", None),
     "exit_code": ("exit_code", 0),

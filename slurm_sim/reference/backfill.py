@@ -35,6 +35,9 @@ class Wish(NamedTuple):
     needed: int
     request: NodeRequest
     limit_s: int
+    """For so long nodes are kept for it: by backfill, for its --time-min at least."""
+    asked_s: int
+    """Its whole time limit."""
     reservation: str | None
     preferred: int
     """Nodes that its limits of nodes count already."""
@@ -275,11 +278,13 @@ class BackfillPlan:
         last = bisect_left(self._begins, self._floor(end_s))
         return any(place.nodes & ~free for free in self._nodes[first:last])
 
-    def _candidates(self, wish: Wish, calendar: Calendar, start_s: int) -> tuple[int, int | None]:
+    def _candidates(
+        self, wish: Wish, calendar: Calendar, start_s: int, open_s: int
+    ) -> tuple[int, int | None]:
         """Nodes for a start at this time that neither kind of reservation holds, and when to look
-        again.
+        again. `open_s`: for so long no advanced reservation may be in the way.
         """
-        taken = calendar.taken(wish.reservation, start_s, start_s + wish.limit_s) & wish.usable
+        taken = calendar.taken(wish.reservation, start_s, start_s + open_s) & wish.usable
         nodes, later_s = self._unreserved(wish.usable & ~taken, start_s, start_s + wish.limit_s)
         if taken:
             after_s = calendar.next_end_s(start_s, self._resolution_s)
@@ -300,10 +305,10 @@ class BackfillPlan:
         window.
         """
         later_s: int | None = outlook.now_s
-        tests, self.last_test = self.tests + 1, 0
+        tests, self.last_test, open_s = self.tests + 1, 0, wish.limit_s
         while later_s is not None:
             start_s = later_s
-            nodes, later_s = self._candidates(wish, calendar, start_s)
+            nodes, later_s = self._candidates(wish, calendar, start_s, open_s)
             if only_now:
                 later_s = None
             if nodes.bit_count() < wish.needed:
@@ -312,6 +317,8 @@ class BackfillPlan:
             self.tests = tests
             place = self._try(outlook, wish, pick, start_s, nodes, only_now=only_now)
             if place is None:
+                # slurmctld takes a job's --time-min back then, which only reservations see.
+                open_s = wish.asked_s
                 continue
             starts = place.start_s == outlook.now_s
             # A reserved node comes back before that, and the job may start earlier with it.
@@ -360,6 +367,11 @@ class BackfillPlan:
             return None
         self.moved |= found.start_s < start_s
         return Placement(place_s, self.last_test)
+
+    def first_conflict_s(self, nodes: int, end_s: int) -> int | None:
+        """When the first of these nodes is kept for another job; None: not before this time."""
+        steps = zip(self._begins, self._nodes, strict=True)
+        return next((begin_s for begin_s, free in steps if begin_s < end_s and nodes & ~free), None)
 
     def is_beyond(self, start_s: int) -> bool:
         """Whether a start at this time gets no reservation (bf_window), so that longer jobs may

@@ -86,6 +86,7 @@ class ClusterState:
             needed=job.nodes,
             request=self.request(job),
             limit_s=job.time_limit_s or YEAR_S,
+            asked_s=job.time_limit_s or YEAR_S,
             reservation=job.spec.reservation,
             preferred=self.limits.preferred(_claimant(job)),
         )

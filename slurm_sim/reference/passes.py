@@ -13,6 +13,7 @@ from slurm_sim.jobs import LIMITED, JobRecord, State
 from slurm_sim.reference.backfill import BackfillPlan, Outlook, Placement, Wish
 from slurm_sim.reference.cluster import ClusterState
 from slurm_sim.reference.queue import QueueEntry
+from slurm_sim.seconds import MINUTE_S
 
 Start = Callable[[JobRecord, int], None]
 """Starts the job on these nodes."""
@@ -342,6 +343,7 @@ class _BackfillPass:
         """Starts the job or reserves nodes for it. Returns whether the pass looks at more jobs."""
         cluster, tally = self.cluster, self.tally
         wish = cluster.wish(job)
+        wish = wish._replace(limit_s=cluster.admission.least_limit_s(job.spec, job.time_limit_s))
         if wish.reservation is not None and not cluster.calendar.is_open(
             wish.reservation, self.now_s
         ):
@@ -387,13 +389,31 @@ class _BackfillPass:
     def _start(self, job: JobRecord, wish: Wish, place: Placement) -> bool:
         """Starts the job; after bf_max_job_start of them the pass is over."""
         was_full = self._is_full
+        limit_s = self._limit_s(wish, place.nodes)
+        if job.spec.time_min_s is not None:
+            job.time_limit_s = limit_s
         self.start(job, place.nodes)
         self.outlook.add(self.cluster.holding(job, self.now_s))
         is_cons_tres = self.params.select_type is SelectType.CONS_TRES
         if wish.request.whole and is_cons_tres and not was_full:
             # Slurm marks whole nodes in its plan when such a job starts; select/linear does not
             # know the mark.
-            self.plan.reserve(0, self.now_s + wish.limit_s, place.nodes)
+            self.plan.reserve(0, self.now_s + limit_s, place.nodes)
         self.tally.starts += 1
         most = self.params.bf_max_job_start
         return most is None or self.tally.starts < most
+
+    def _limit_s(self, wish: Wish, nodes: int) -> int:
+        """The time limit with which the job starts on these nodes (`_reset_job_time_limit`,
+        `job_time_adj_resv`).
+        """
+        if not self.params.time_min_extends or wish.limit_s == wish.asked_s:
+            return wish.limit_s
+        end_s = self.now_s + wish.asked_s
+        conflicts_s = (
+            self.plan.first_conflict_s(nodes, end_s),
+            self.cluster.calendar.first_conflict_s(wish.reservation, nodes, self.now_s, end_s),
+        )
+        kept_s = [conflict_s - self.now_s for conflict_s in conflicts_s if conflict_s is not None]
+        whole_s = [each_s - each_s % MINUTE_S for each_s in kept_s]
+        return max(wish.limit_s, min((wish.asked_s, *whole_s)))

@@ -31,6 +31,17 @@ class Calendar:
                 taken |= nodes
         return taken
 
+    def first_conflict_s(self, name: str | None, nodes: int, now_s: int, end_s: int) -> int | None:
+        """When the first of the other reservations that are yet to begin takes one of these nodes;
+        None: not before the end.
+        """
+        begins_s = (
+            item.start_s
+            for item, its in self._all
+            if item.name != name and its & nodes and now_s < item.start_s < end_s
+        )
+        return min(begins_s, default=None)
+
     def next_end_s(self, start_s: int, resolution_s: int) -> int:
         """When backfill looks again after a reservation was in the way: past the first end, rounded
         up.

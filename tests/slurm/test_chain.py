@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from tests.slurm.site import ALICE, BOB, until
+from tests.slurm.site import ALICE, BOB, CAROL, until
 
 pytestmark = pytest.mark.slurm
 
@@ -17,6 +17,13 @@ log() { echo "$MIRAGE_SEGMENT $1" >>"$HOME/log.$MIRAGE_CHAIN_ID"; }
 trap 'log saved; exit 0' USR1
 log resumed
 sleep 300 & wait $!
+"""
+FLEXIBLE = """#!/bin/sh
+#SBATCH -N1 -o /dev/null
+log() { echo "$MIRAGE_SEGMENT $1" >>"$HOME/log.$MIRAGE_CHAIN_ID"; }
+trap 'log saved; exit 0' TERM
+log resumed
+sleep 900 & wait $!
 """
 SERVICE = """#!/bin/sh
 #SBATCH -N1 -t5 -o /dev/null
@@ -210,3 +217,37 @@ def test_what_is_refused_leaves_nothing_behind(site, words, code, said):
     assert said in done.stderr
     assert sorted((site.home(ALICE) / ".mirage" / "chains").glob("*")) == before
     assert not site.run("root", "squeue", "-h").stdout
+
+
+def test_a_link_that_backfill_shortens_hands_over_at_the_limit_it_got(site, service):
+    """Two nodes are free until a job on four ends, for which one on all six waits. The link fits
+    with its --time-min alone.
+    """
+    sleep = site.script(CAROL, "sleep.sh", "#!/bin/sh\nsleep 900\n")
+    service.configure(lead_s=60)
+    with service.running():
+        for words in (["-N4", "-t7"], ["-N6", "-t10"]):
+            site.run(CAROL, "sbatch", "-o/dev/null", *words, sleep)
+        running = ["squeue", "-h", "-t", "R", "-u"]
+        until(lambda: site.run("root", *running, CAROL).stdout, 60, "the job on four nodes")
+        words = ["--segments=2", "-t10", "--time-min=3"]
+        chain, jobs = start(site, *words, script=FLEXIBLE)
+        limit_s = _seconds(site.job(jobs[0])["TimeLimit"])
+        assert 180 <= limit_s < 600
+        assert site.job(jobs[0])["Scheduler"] == "Backfill"
+        site.run("root", "scancel", "-u", CAROL)
+        until(lambda: "2 resumed" in log_of(site, chain), limit_s + 120, "the handover", 1)
+        folder = site.home(ALICE) / ".mirage" / "chains" / chain
+        until(lambda: (folder / "link.1").exists(), 30, "the first link's record")
+        link = dict(line.split("=", 1) for line in (folder / "link.1").read_text().splitlines())
+        assert link["how"] == "handover"
+        ran_s = int(link["end"]) - int(link["start"])
+        assert limit_s - 75 < ran_s < limit_s
+        (row,) = service.query("select time_limit_s from links where segment = 1")
+        assert row["time_limit_s"] == limit_s
+        assert site.job(jobs[1])["TimeLimit"] == "00:10:00"
+
+
+def _seconds(clock):
+    hours, minutes, seconds = map(int, clock.split(":"))
+    return 3600 * hours + 60 * minutes + seconds

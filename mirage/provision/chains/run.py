@@ -45,6 +45,10 @@ class Scenario:
     """Each chain is watched for so long from its submission."""
     link_nodes: int = 2
     limit_s: int = 48 * HOUR_S
+    time_min_s: int | None = None
+    """To which backfill may shorten a link's limit; None: it may not."""
+    time_min_extends: bool = False
+    """Slurm's rule for such links (`slurm_sim.config.Params`)."""
     ahead: int = AHEAD[Mode.TRAIN]
     """Successors that a chain has in the queue at most."""
     warm_up_s: int = 8 * DAY_S
@@ -67,7 +71,9 @@ class Scenario:
 
     @property
     def cluster(self) -> ClusterConfig:
-        return read_cluster(shipped(CLUSTER) / "cluster.toml").cluster
+        cluster = read_cluster(shipped(CLUSTER) / "cluster.toml").cluster
+        params = replace(cluster.params, time_min_extends=self.time_min_extends)
+        return replace(cluster, params=params)
 
 
 @dataclass(kw_only=True)
@@ -206,6 +212,7 @@ class ChainJobs:
             predecessor_id=None,
             mode=Mode.TRAIN,
             penalties=Penalties(),
+            time_min_s=self._scenario.time_min_s or 0,
         )
         self._queued[chain], self._running[chain] = [], []
         self._submit(tag)
@@ -234,6 +241,7 @@ class ChainJobs:
                 user=USER,
                 dependency=after,
                 comment=format_tag(tag),
+                time_min_s=self._scenario.time_min_s,
             )
         )
         self._queued[tag.chain_id].append((tag, job_id))

@@ -267,6 +267,43 @@ def test_total_time_is_divided_by_the_time_limit(
     assert tag.segments == segments
 
 
+@pytest.mark.parametrize(
+    ("words", "segments"),
+    [(["--time-min=0:15:00"], 160), (["-t", "2:00:00", "--time-min", "30"], 80)],
+)
+def test_total_time_leaves_room_for_links_that_slurm_shortens(
+    site: Site, words: list[str], segments: int
+) -> None:
+    main(["--total-time=10:00:00", *words, "train.sbatch"])
+    tag = parse_tag(option(site.sbatch_calls()[0], "comment"))
+    assert tag
+    assert tag.segments == segments
+
+
+def test_time_min_goes_to_each_link_and_into_the_tag(site: Site) -> None:
+    """On the command line, or in the script, which sbatch reads for each link."""
+    assert main(["--segments=9", "--time-min=0:20:00", "train.sbatch"]) == 0
+    for call in site.sbatch_calls():
+        assert "--time-min=0:20:00" in call
+        tag = parse_tag(option(call, "comment"))
+        assert tag
+        assert tag.time_min_s == 1200
+    (folder,) = site.folders()
+    job = (folder / "job.sh").read_text()
+    assert "m_wishes='ei=1 eo=1 min=1200'" in job
+    assert 'm_sbatch() { "$m_sbatch_program" --time-min=0:20:00' in job
+
+
+def test_time_min_in_the_script(site: Site) -> None:
+    site.write("short.sbatch", SCRIPT.replace("-p gpu", "--time-min=10 -p gpu"))
+    assert main(["--segments=9", "short.sbatch"]) == 0
+    tag = parse_tag(option(site.sbatch_calls()[0], "comment"))
+    assert tag
+    assert tag.time_min_s == 600
+    (folder,) = site.folders()
+    assert "#SBATCH --time-min=10 -p gpu" in (folder / "job.sh").read_text()
+
+
 def values(site: Site) -> dict[str, str]:
     (folder,) = site.folders()
     lines = (folder / "job.sh").read_text().splitlines()
@@ -419,6 +456,22 @@ def test_every_option_of_the_manual_is_in_the_table() -> None:
         (["--total-time=0", "train.sbatch"], "makes 0 links"),
         (["--total-time=2h", "--time=0", "train.sbatch"], "needs the time limit of one link"),
         (["--total-time=2h", "-t", "soon", "train.sbatch"], "--time: 'soon' is not a time limit"),
+        (
+            ["--segments=2", "--time-min=2:00:00", "train.sbatch"],
+            "--time-min=2:00:00 is above --time=1:00:00: give a shorter one",
+        ),
+        (
+            ["--segments=2", "--time-min=0", "train.sbatch"],
+            "--time-min: '0': expected a time above",
+        ),
+        (
+            ["--segments=2", "--time-min=soon", "train.sbatch"],
+            "--time-min: 'soon' is not a time limit",
+        ),
+        (
+            ["--total-time=9h", "--up-front", "--time-min=30", "train.sbatch"],
+            "--total-time with --up-front counts links of the full --time",
+        ),
         (["--segments=2"], "no batch script given"),
         (["--segments=2", "nope.sh"], "nope.sh: no such batch script"),
         (["--segments=2", "binary"], "binary: this does not look like a batch script"),

@@ -45,6 +45,15 @@ def test_other_command_lines_have_none(line: str) -> None:
     assert submitted_tag(line) == ""
 
 
+def test_the_tag_tells_to_what_backfill_may_shorten_a_link() -> None:
+    tag = replace(TAG, lead_s=300, time_min_s=7200)
+    assert format_tag(tag) == f"{SOUND} lead=300 min=7200"
+    assert parse_tag(f"{SOUND} lead=300 min=7200 -- mine") == tag
+    assert parse_tag(f"{SOUND} min=7200") == replace(TAG, time_min_s=7200)
+    assert parse_tag(f"{SOUND} min=0") is None
+    assert parse_tag(f"{SOUND} min=7200 lead=300") is None
+
+
 def test_the_lead_of_the_chains_signal_is_its_last_word() -> None:
     tag = replace(TAG, lead_s=300)
     assert format_tag(tag) == f"{SOUND} lead=300"

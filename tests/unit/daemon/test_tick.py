@@ -451,6 +451,17 @@ def test_nobody_sets_the_lead_of_anothers_job(store):
     assert seen.by_id[10].lead_s == 0
 
 
+def test_policies_see_the_limit_that_a_shortened_link_got_and_what_the_next_one_may_get(store):
+    flexible = {"comment": f"{waiting().comment} min=1200"}
+    decision, observation = observed(
+        [running(time_limit_s=2400, comment=f"{running().comment} min=1200"), waiting(**flexible)],
+        store,
+    )
+    assert decision.remaining_s == 8000 + 2400 - NOW
+    assert observation.predecessor.time_min_s == 0
+    assert (observation.successor.time_limit_s, observation.successor.time_min_s) == (3600, 1200)
+
+
 def test_the_store_keeps_the_lead_of_a_link(store):
     saved = of(SaveLink, step([with_lead(running()), with_lead(waiting())], store))
     store.save_chain(Chain(chain_id="chain1", user="alice", segments=3))

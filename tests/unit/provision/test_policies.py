@@ -235,6 +235,12 @@ def test_the_range_that_is_told_has_the_quantile_in_it(ratio):
     assert advice.wait_p10_s <= advice.wait_p50_s <= advice.wait_p90_s
 
 
+def test_a_job_that_backfill_may_shorten_is_like_jobs_of_its_time_min():
+    waits = Waits([sample(1), sample(2, limit_s=HOUR)])
+    flexible = replace(job(2, JobState.PENDING, None), time_min_s=HOUR)
+    assert waits.like(flexible, 1).wait_s.tolist() == [2]
+
+
 def test_no_limit_is_like_no_limit_only():
     waits = Waits([sample(1, limit_s=None), sample(2)])
     assert waits.like(job(2, limit_s=None), 1).wait_s.tolist() == [1]
