@@ -53,6 +53,9 @@ m_write() { # FILE TEXT: puts a record in place, whole or not at all
     printf '%s\n' "$2" >"$m_fresh" && mv -f "$m_fresh" "$m_dir/$1"
 }
 
+# Not `:`, whose failed redirection ends a POSIX shell.
+m_touch() { { true >"$1"; } 2>/dev/null || return 0; } # FILE: makes it, if the folder can be written
+
 # A disk that is full gets room again, and a file system that was away comes back: no reason to end a chain at once.
 m_cannot_write() { # ERROR: says so once, and leaves when that has lasted too long
     m_why=${1##*: }
@@ -494,7 +497,7 @@ m_queues_next() { [ "$m_up_front" -eq 0 ] && ! m_is_last; }
 
 m_stop_queuing() {
     [ -n "$m_queuer" ] || return 0
-    : >"$m_dir/.stop.$m_job" # a shell that was forked a moment ago can lose the signal
+    m_touch "$m_dir/.stop.$m_job" # a shell that was forked a moment ago can lose the signal
     kill "$m_queuer" 2>/dev/null # it finishes a submission under way
     wait "$m_queuer"
     m_queuer=
@@ -556,7 +559,7 @@ m_let_follow() { # NUMBER: mkdir decides between links that find the chain over 
     for m_pause in 1 2 4 8 15 0; do
         if m_then_once "$1"; then
             rm -f "$m_dir/then.$1.error"
-            : >"$m_claimed/settled"
+            m_touch "$m_claimed/settled"
             return 0
         fi
         sleep "$m_pause"

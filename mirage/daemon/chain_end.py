@@ -107,7 +107,11 @@ def _verdict(chain: Chain, last: Link, queued: Sequence[Link]) -> tuple[ChainSta
         return ChainState.USED_UP, _used_up(chain.chain_id, where, how)
     if (is_cut or last.state is JobState.NODE_FAIL) and queued:
         return ChainState.CANCELLED, f"{where} ended with {how} and its successor was cancelled"
-    return ChainState.FAILED, f"{where} ended with {last.state.value}, exit code {last.exit_code}"
+    alone = " and had queued no successor" if is_cut and not queued else ""
+    return (
+        ChainState.FAILED,
+        f"{where} ended with {last.state.value}, exit code {last.exit_code}{alone}",
+    )
 
 
 def _is_later(end_s: int | None, than_s: int | None) -> bool:

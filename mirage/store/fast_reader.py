@@ -59,11 +59,21 @@ def _opened(file: Path) -> Iterator[sqlite3.Connection]:
             connection.row_factory = sqlite3.Row
             connection.execute("BEGIN")  # all of it as it was at one moment
             yield connection
+    except sqlite3.OperationalError as error:
+        if "no such table: chains" in str(error):
+            raise StoreError(
+                f"Store {file}: empty as yet: the agent has not finished its start."
+            ) from error
+        raise _unreadable(file, error) from error
     except (sqlite3.Error, ValueError, TypeError) as error:
-        raise StoreError(
-            f"Store {file}: can't be read: {error}. If it is of another release of Mirage, restart"
-            " the agent with this one."
-        ) from error
+        raise _unreadable(file, error) from error
+
+
+def _unreadable(file: Path, error: Exception) -> StoreError:
+    return StoreError(
+        f"Store {file}: can't be read: {error}. If it is of another release of Mirage, restart"
+        " the agent with this one."
+    )
 
 
 def _chains(connection: sqlite3.Connection) -> Iterator[Chain]:

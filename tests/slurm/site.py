@@ -229,7 +229,8 @@ def _wheel(folder: Path) -> Path | None:
     theirs = subprocess.run([PYTHON, "-c", tag], capture_output=True, text=True, check=True)
     if theirs.stdout.strip() != sys.implementation.cache_tag or not find_spec("scikit_build_core"):
         return None
-    _check([str(ROOT / "scripts/build-dist"), str(folder)])
+    build = [sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", str(folder)]
+    _check([*build, str(ROOT)])
     return next(folder.glob("mirage_slurm-*.whl"))
 
 

@@ -267,6 +267,17 @@ def test_a_link_whose_end_can_not_be_recorded_says_so_and_ends_as_it_did(
 
 
 @every_shell
+def test_a_folder_that_can_not_be_written_at_the_end_does_not_stop_the_chain(rig: Rig) -> None:
+    """`.stop.JOB` tells the queuer to stop; a folder of that name keeps it from being made."""
+    change(rig, failure=Failure(action="continue", min_runtime_s=0))
+    rig.script("exit 3")
+    (rig.folder / ".stop.101").mkdir()
+    code, _, err = rig.run(1, 101)
+    assert code == 3, err
+    assert (rig.folder / "queued.2").exists()
+
+
+@every_shell
 def test_the_script_gets_its_arguments_input_folder_and_environment(rig: Rig) -> None:
     rig.script('echo "$#,$1,$2"; cat; pwd; env | grep MIRAGE_ | sort; echo "code=$code"; exit 7')
     change(rig, failure=Failure(action="continue", min_runtime_s=0))

@@ -112,6 +112,12 @@ def test_a_store_of_another_release_is_refused_in_a_sentence(file: Path, change:
         read_chains(file)
 
 
+def test_a_store_without_tables_is_of_an_agent_that_starts(tmp_path: Path) -> None:
+    (tmp_path / "mirage.db").touch()
+    with pytest.raises(StoreError, match="has not finished its start"):
+        read_chains(tmp_path / "mirage.db")
+
+
 def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mirage.db").write_bytes(b"something else" * 100)
     with pytest.raises(StoreError, match="can't be read"):
