@@ -40,7 +40,7 @@ nap() { sleep "$1" 8>&- & wait $!; }
 trap save USR1 TERM
 note begin "$had"
 if [ "$kind" = service ]; then nap 120; touch "$MIRAGE_READY_FILE"; note ready 0; fi
-nap 999999
+while :; do nap 999999; done # a signal to all processes can end the nap before the shell has it
 """
 
 

@@ -630,7 +630,14 @@ job=$m_job" 2>&1) || {
     [ "$m_last" -eq "$m_mine" ]
 }
 
-m_has_steps() { m_slurm squeue -h -a -s -j "$1" -o %i 2>/dev/null | grep -q "^$1\.[0-9]"; }
+# To the job steps if there are any. The batch script would not expect it then, and could die of it with its work unsaved:
+# so no answer does not count as none, and the signal is for a later try.
+m_find_target() { # JOB: sets m_target, the option of scancel. Fails if Slurm does not say whether it has steps
+    m_target=--batch
+    [ "$m_handover_signal" = "$m_signal" ] || return 0 # B:
+    m_steps=$(m_slurm squeue -h -a -s -j "$1" -o %i 2>/dev/null) || return 1
+    ! printf '%s\n' "$m_steps" | grep -q "^$1\.[0-9]" || m_target=
+}
 
 m_begin_handover() { # SEGMENT: link SEGMENT reads its record to know that its end is no failure
     [ -e "$m_dir/handover.$1" ] || m_write "handover.$1" "job=$m_job
@@ -669,11 +676,8 @@ m_settle_grace() { # sets m_grace_now
 m_ask() { # JOB SEGMENT: to checkpoint and end
     m_begin_handover "$2"
     m_signal=${m_handover_signal#B:}
-    if [ "$m_signal" = "$m_handover_signal" ] && m_has_steps "$1"; then
-        m_slurm scancel --signal="$m_signal" "$1" 2>/dev/null
-    else
-        m_slurm scancel --batch --signal="$m_signal" "$1" 2>/dev/null
-    fi
+    # shellcheck disable=SC2086  # no word, or one
+    m_find_target "$1" && m_slurm scancel $m_target --signal="$m_signal" "$1" 2>/dev/null
 }
 
 m_end() { # JOB SEGMENT: however it takes that. m_by: what is used up

@@ -44,7 +44,8 @@ echo "$*" >>"$FAKE/squeue.log"
 [ ! -e "$FAKE/slow" ] || sleep 1
 [ ! -e "$FAKE/down" ] || { echo "slurm_load_jobs error: Unable to contact slurm controller" >&2; exit 1; }
 case "$*" in
-    *' -s '*) for last; do [ "$prev" = -j ] && cat "$FAKE/steps.$last" 2>/dev/null; prev=$last; done; exit 0 ;;
+    *' -s '*) [ ! -e "$FAKE/steps.refuse" ] || { rm "$FAKE/steps.refuse"; exit 1; }
+       for last; do [ "$prev" = -j ] && cat "$FAKE/steps.$last" 2>/dev/null; prev=$last; done; exit 0 ;;
     *%e*) cat "$FAKE/end" ;;
     *' -u '*) cat "$FAKE/queue" ;;
     *) for word; do [ "$prev" = -j ] && job=$word; prev=$word; done
@@ -897,6 +898,20 @@ def test_the_successor_asks_waits_and_only_then_starts(rig: Rig) -> None:
     assert asked.asked_s is not None
     assert asked.gone_s is not None
     assert asked.asked_s <= asked.gone_s <= asked.asked_s + 60
+
+
+def test_no_answer_about_steps_does_not_send_the_signal_to_the_batch_script(rig: Rig) -> None:
+    rig.script("trap 'exit 0' TERM; touch up; sleep 30 & wait")
+    (rig.fake / "steps.11").write_text("11.batch\n11.0\n")
+    old = rig.start(1, 11)
+    wait_until((rig.root / "up").exists)
+    (rig.fake / "steps.refuse").touch()
+    new = rig.start(2, 12, 11)
+    wait_until(lambda: rig.log("scancel"))
+    assert rig.log("scancel")[0] == "--signal=TERM 11"
+    assert not (rig.fake / "steps.refuse").exists()
+    for link in (old, new):
+        os.killpg(link.pid, signal.SIGKILL)
 
 
 def test_the_users_signal_goes_to_the_steps_if_there_are_any(rig: Rig) -> None:
