@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from mirage.placement.advice import Terms, advise, after, progress
-from mirage.placement.jobs import alone_flops
 from mirage.placement.live_state import LiveState
+from mirage.placement.speed import alone_flops
 from tests.unit.placement.live_site import LiveSite
 
 SITES = {"32 GPUs": (8, 4, 2), "256 GPUs": (32, 8, 8)}

@@ -63,6 +63,15 @@ def _add_setting(parser: argparse.ArgumentParser) -> None:
 
 def _add_workload(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
+        "--speeds",
+        choices=("paper", "pollux"),
+        default="paper",
+        help=(
+            "speeds of jobs by the paper's equations, or as Pollux measured them on four nodes of"
+            " four GPUs, whatever --topology says (default %(default)s)"
+        ),
+    )
+    group.add_argument(
         "--topology",
         default="2,2,2,2",
         metavar="N,N,...",
@@ -135,6 +144,7 @@ def _setting(args: argparse.Namespace) -> PlacementSetting:
     price = Price(pause_s=args.price, restart_s=args.price, move_s=args.price)
     return PlacementSetting(
         racks=parse_racks(args.topology),
+        speeds=args.speeds,
         load=args.load,
         workload=PlacementWorkload(
             jobs=args.jobs,
@@ -263,8 +273,8 @@ def _add_evaluate(parser: argparse.ArgumentParser) -> None:
         default=("random", "sjf", "tetris", "best-fit", "srtf", "las", "search", "search-as-asked"),
         metavar="NAME,...",
         help=(
-            "other schedulers: random, sjf, tetris, best-fit, srtf, las, greedy (slow), search,"
-            " search-as-asked (default: all but greedy)"
+            "other schedulers: random, sjf, tetris, best-fit, srtf, las, greedy, greedy-as-asked,"
+            " search, search-as-asked (default: all but the greedy ones, which are slow)"
         ),
     )
     parser.add_argument(

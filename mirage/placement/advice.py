@@ -19,7 +19,6 @@ from itertools import chain, combinations, islice
 import numpy as np
 
 from mirage.domain import Job
-from mirage.placement.jobs import alone_flops
 from mirage.placement.live_state import LiveState, PlacedJob, TargetNode, free_gpus
 from mirage.placement.rooms import (
     JobStart,
@@ -32,7 +31,7 @@ from mirage.placement.rooms import (
     with_start,
     without_job,
 )
-from mirage.placement.speed import speeds
+from mirage.placement.speed import alone_flops, speeds
 from mirage.placement.topology import Bools, Floats
 
 MOST_CHOICES = 2000

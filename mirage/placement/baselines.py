@@ -248,6 +248,8 @@ class Greedy:
 
     name: str = "greedy"
     leaves_slots: bool = False
+    elastic: bool = True
+    """Whether a job may get more or fewer GPUs than it asks for."""
     most_moves: int = 24
     """Moves in a time step."""
 
@@ -257,21 +259,30 @@ class Greedy:
     def decide(self, world: PlacementWorld) -> Ints:
         actions = np.full((world.clusters, world.assigned.shape[-1]), world.rows)
         for cluster in np.nonzero(~world.over)[0]:
-            assigned = improve(world, int(cluster), world.assigned[cluster], self.most_moves)
+            assigned = improve(
+                world,
+                int(cluster),
+                world.assigned[cluster],
+                self.most_moves,
+                elastic=self.elastic,
+            )
             held = assigned.any(axis=0)
             actions[cluster, held] = assigned.argmax(axis=0)[held]
         return actions
 
 
-def improve(world: PlacementWorld, cluster: int, assigned: Bools, most_moves: int) -> Bools:
+def improve(
+    world: PlacementWorld, cluster: int, assigned: Bools, most_moves: int, *, elastic: bool = True
+) -> Bools:
     """The moves that raise equation 4 most, one after the other, until none does.
 
-    ``assigned`` [rows, M]. Moves: a GPU to a job or to none; two GPUs change places; a job starts
-    on the best free GPUs, as many as it asks for; a job is paused. Ends after ``most_moves``.
+    ``assigned`` [rows, M]. Moves: a GPU to a job or to none (if ``elastic``); two GPUs change
+    places; a job starts on the best free GPUs, as many as it asks for; a job is paused. Ends after
+    ``most_moves``.
     """
     score = world.rewards_of(cluster, assigned[None])[0]
     for _ in range(most_moves):
-        moves = _moves(world, cluster, assigned)
+        moves = _moves(world, cluster, assigned, elastic)
         if not len(moves):
             break
         scores = world.rewards_of(cluster, moves)
@@ -282,14 +293,14 @@ def improve(world: PlacementWorld, cluster: int, assigned: Bools, most_moves: in
     return assigned
 
 
-def _moves(world: PlacementWorld, cluster: int, assigned: Bools) -> Bools:
+def _moves(world: PlacementWorld, cluster: int, assigned: Bools, elastic: bool) -> Bools:
     rows, gpus = assigned.shape
     owner = np.where(assigned.any(axis=0), assigned.argmax(axis=0), rows)
     jobs = [*np.nonzero(world.filled[cluster])[0], rows]
     owners = []
     for gpu in range(gpus):
         for job in jobs:
-            if job != owner[gpu]:
+            if elastic and job != owner[gpu]:
                 new = owner.copy()
                 new[gpu] = job
                 owners.append(new)
@@ -327,9 +338,11 @@ def baseline(name: str, *, seed: int = 0) -> Placer:
         return Reserving(name=name, seed=seed)
     if name in ORDERS:
         return Preemptive(name=name)
-    if name == "greedy":
-        return Greedy()
+    if name in GREEDY:
+        return Greedy(name=name, elastic=name == "greedy")
     raise KeyError(name)
 
 
-BASELINES = (*RULES, *ORDERS, "greedy")
+GREEDY = ("greedy", "greedy-as-asked")
+"""The second gives each job what it asks for, or nothing."""
+BASELINES = (*RULES, *ORDERS, *GREEDY)

@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from mirage.errors import InputError
+from mirage.placement.measured import MeasuredLaw
 from mirage.placement.profiles import ProfileSet, profiles
-from mirage.placement.speed import SpeedModel
+from mirage.placement.speed import SpeedModel, Work, alone_flops
 from mirage.placement.topology import Floats, Topology
 
 Ints = npt.NDArray[np.int64]
@@ -55,6 +56,8 @@ class PlacementWorkload:
             raise InputError(
                 f"workload: arrival_probability must be in (0, 1], not {self.arrival_probability}"
             )
+        if self.total_work not in ("cells", "alone"):
+            raise InputError(f"workload: total_work {self.total_work!r}: cells or alone")
         for name in ("jobs", "chances_per_step"):
             if getattr(self, name) < 1:
                 raise InputError(f"workload: {name} must be at least 1, not {getattr(self, name)}")
@@ -78,34 +81,54 @@ class PlacementJobs:
     """d_m: FLOPs of a minibatch on one GPU."""
     reduction_per_root_s: Floats
     """c of `SpeedModel.reduction_per_root_s`."""
-    gradient_mb: Floats
     total_distance: Floats
     """d_tot, equation 11: FLOPs of the whole job."""
+    kind: Ints
+    """Row of a table of measurements; 0 under the paper's law."""
 
     def __len__(self) -> int:
         return len(self.arrival_step)
 
 
-def draw(workload: PlacementWorkload, model: SpeedModel, rng: np.random.Generator) -> PlacementJobs:
-    """One sequence of jobs."""
+def draw(
+    workload: PlacementWorkload,
+    model: SpeedModel,
+    rng: np.random.Generator,
+    measured: MeasuredLaw | None = None,
+) -> PlacementJobs:
+    """One sequence of jobs. ``measured``: of its kinds, in place of the workload's profiles."""
     count = workload.jobs
     length = _halves(rng, count, workload.short_steps, workload.long_steps)
     gpus = _halves(rng, count, workload.few_gpus, workload.many_gpus)
-    table = profiles(workload.profiles)
-    chosen = rng.integers(len(table), size=count)
-    flops = np.array([profile.flops_per_example for profile in table])[chosen]
-    gradient_mb = np.array([profile.gradient_mb for profile in table])[chosen]
-    distance = model.minibatch_distance(flops, rng.choice(MINIBATCHES, size=count))
-    per_root_s = model.reduction_per_root_s(gradient_mb)
+    work = _paper_work(workload, model, rng) if measured is None else measured.draw(count, rng)
     gaps = rng.geometric(workload.arrival_probability, size=count)
+    if workload.total_work == "cells":
+        total = (length * gpus).astype(np.float64) * model.cell_distance
+    elif measured is None:
+        alone = alone_flops(model, gpus, work.minibatch_distance, work.per_root_s)
+        total = length * model.step_s * alone
+    else:
+        total = length * model.step_s * measured.as_asked(gpus, work)
     return PlacementJobs(
         arrival_step=(np.cumsum(gaps) - gaps[0]) // workload.chances_per_step,
         length_steps=length,
         gpus=gpus,
-        minibatch_distance=distance,
-        reduction_per_root_s=per_root_s,
-        gradient_mb=gradient_mb,
-        total_distance=_total(workload.total_work, model, length, gpus, distance, per_root_s),
+        minibatch_distance=work.minibatch_distance,
+        reduction_per_root_s=work.per_root_s,
+        total_distance=total,
+        kind=work.kind,
+    )
+
+
+def _paper_work(workload: PlacementWorkload, model: SpeedModel, rng: np.random.Generator) -> Work:
+    count, table = workload.jobs, profiles(workload.profiles)
+    chosen = rng.integers(len(table), size=count)
+    flops = np.array([profile.flops_per_example for profile in table])[chosen]
+    gradient_mb = np.array([profile.gradient_mb for profile in table])[chosen]
+    return Work(
+        minibatch_distance=model.minibatch_distance(flops, rng.choice(MINIBATCHES, size=count)),
+        per_root_s=model.reduction_per_root_s(gradient_mb),
+        kind=np.zeros(count, dtype=np.int64),
     )
 
 
@@ -116,26 +139,6 @@ def _halves(
     return np.where(
         first, rng.integers(low[0], low[1] + 1, count), rng.integers(high[0], high[1] + 1, count)
     )
-
-
-def _total(
-    reading: TotalWork,
-    model: SpeedModel,
-    length: Ints,
-    gpus: Ints,
-    distance: Floats,
-    per_root_s: Floats,
-) -> Floats:
-    if reading == "cells":
-        return (length * gpus).astype(np.float64) * model.cell_distance
-    if reading != "alone":
-        raise InputError(f"workload: total_work {reading!r}: cells or alone")
-    return length * model.step_s * alone_flops(model, gpus, distance, per_root_s)
-
-
-def alone_flops(model: SpeedModel, gpus: Ints, distance: Floats, per_root_s: Floats) -> Floats:
-    """FLOPS of each job alone on one rack with the GPUs that it asks for (equation 5's terms)."""
-    return distance * gpus / (model.training_s(distance) + model.rack_reduction_s(per_root_s, gpus))
 
 
 def check_fits(sequence: PlacementJobs, topology: Topology) -> None:

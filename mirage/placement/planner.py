@@ -22,7 +22,7 @@ from typing import Protocol
 import numpy as np
 
 from mirage.placement.packing import best_fit
-from mirage.placement.speed import SpeedModel, speeds
+from mirage.placement.speed import SpeedLaw, Work
 from mirage.placement.topology import Bools, Floats, Topology
 from mirage.placement.world import Ints, PlacementWorld
 
@@ -47,8 +47,8 @@ class Queue:
     """Their GPUs of the step before, [J, M]."""
     left: Floats
     """FLOPs that they still have to compute, [J]."""
-    distance: Floats
-    per_root_s: Floats
+    work: Work
+    """[J]."""
     lost_s: Floats
     """Seconds of this step that a job loses unless it keeps its GPUs, [J]."""
 
@@ -67,8 +67,7 @@ def queue_of(world: PlacementWorld, cluster: int) -> Queue:
         waited=world.time - world.arrival[cluster, jobs],
         held=held,
         left=(world.total - world.done)[cluster, jobs],
-        distance=world.distance[cluster, jobs],
-        per_root_s=world.per_root_s[cluster, jobs],
+        work=world.work(cluster, jobs),
         lost_s=np.where(held.any(axis=1), price.move_s, again),
     )
 
@@ -107,10 +106,12 @@ class Planner:
     most_s: float = 0.02
     """Time after which step 3 ends, seconds."""
     guide: Guide | None = None
-    _sizes: SizeTable = field(init=False, repr=False)
+    law: SpeedLaw | None = None
+    """What the search believes of speeds; None: the world's own law."""
+    _sizes: Ints = field(init=False, repr=False)
 
     def reset(self, world: PlacementWorld) -> None:
-        self._sizes = SizeTable(world.config.topology)
+        self._sizes = tried_sizes(len(world.config.topology))
 
     def decide(self, world: PlacementWorld) -> Ints:
         advice = self.guide.advise(world) if self.guide else {}
@@ -126,11 +127,11 @@ class Planner:
     def plan(self, world: PlacementWorld, queue: Queue, advice: SearchAdvice | None) -> Ints:
         """The job of each GPU as an index of the queue, -1 for none, [M]."""
         until_s = time.perf_counter() + self.most_s
-        search = _Search(world.config.topology, world.config.model, queue, advice)
+        search = _Search(world, self.law or world.law, queue, advice)
         sizes = search.best_sizes(self._sizes, self.elastic)
-        starts = [search.places(sizes, keep=True)]
+        starts = [places(world.config.topology, queue, sizes, keep=True)]
         if not queue.lost_s.any():
-            starts.append(search.places(sizes, keep=False))
+            starts.append(places(world.config.topology, queue, sizes, keep=False))
         if advice is not None and advice.owner is not None:
             starts.append(advice.owner if self.elastic else search.as_asked(advice.owner))
         scores = search.scores(np.stack(starts))
@@ -146,24 +147,56 @@ class Planner:
         return owner
 
 
-class SizeTable:
-    """Numbers of GPUs that are tried: all up to 16, then ever sparser; and the racks they need."""
+def tried_sizes(gpus: int) -> Ints:
+    """Numbers of GPUs that are tried: all up to 16, then ever sparser, [S]."""
+    sizes = list(range(1, min(_DENSE_SIZES, gpus) + 1))
+    while sizes[-1] < gpus:
+        sizes.append(min(int(sizes[-1] * _GROWTH), gpus))
+    return np.array(sizes)
 
-    def __init__(self, topology: Topology) -> None:
-        sizes = list(range(1, min(_DENSE_SIZES, len(topology)) + 1))
-        while sizes[-1] < len(topology):
-            sizes.append(min(int(sizes[-1] * _GROWTH), len(topology)))
-        self.sizes: Ints = np.array(sizes)
-        racks = np.sort(np.bincount(topology.rack_of))[::-1].cumsum()
-        self.racks_of: Ints = np.searchsorted(racks, np.arange(len(topology) + 1)) + 1
-        """Fewest racks that hold so many GPUs, [M + 1]."""
+
+def best_sum(gains: Floats, sizes: Ints, gpus: int) -> Ints:
+    """The GPUs of each job, [J], with the greatest sum of gains and at most ``gpus`` in all.
+
+    ``gains`` [J, S + 1]: of no GPU, and of each of ``sizes`` [S]; by dynamic programming.
+    """
+    best, chosen = np.zeros(gpus + 1), []
+    before = np.arange(gpus + 1)[:, None] - np.concatenate([[0], sizes])
+    possible = before >= 0
+    before = np.maximum(before, 0)
+    for own in gains:
+        total = np.where(possible, best[before] + own, NEVER)
+        choice = total.argmax(axis=1)
+        chosen.append(choice)
+        best = np.take_along_axis(total, choice[:, None], axis=1)[:, 0]
+    found, left = np.zeros(len(gains), dtype=np.int64), gpus
+    for job in reversed(range(len(gains))):
+        choice = chosen[job][left]
+        found[job] = sizes[choice - 1] if choice else 0
+        left -= found[job]
+    return found
+
+
+def places(topology: Topology, queue: Queue, sizes: Ints, *, keep: bool) -> Ints:
+    """The job of each GPU, -1 for none, [M], for jobs of these sizes [J]; the largest job first,
+    each into the smallest gap. ``keep``: who has its size already stays where it is.
+    """
+    owner = np.full(len(topology), -1)
+    stays = keep & (sizes == queue.held.sum(axis=1)) & (sizes > 0)
+    for job in np.nonzero(stays)[0]:
+        owner[queue.held[job]] = job
+    for job in np.argsort(-sizes, kind="stable"):
+        if sizes[job] and not stays[job]:
+            owner[best_fit(topology, owner < 0, int(sizes[job]))] = job
+    return owner
 
 
 class _Search:
     def __init__(
-        self, topology: Topology, model: SpeedModel, queue: Queue, advice: SearchAdvice | None
+        self, world: PlacementWorld, law: SpeedLaw, queue: Queue, advice: SearchAdvice | None
     ) -> None:
-        self._topology, self._model, self._queue = topology, model, queue
+        self._topology, self._law, self._queue = world.config.topology, law, queue
+        self._step_s = world.config.model.step_s
         self._weight = 1.0 / queue.length
         self._power = np.ones(len(queue.rows))
         if advice is not None:
@@ -182,51 +215,27 @@ class _Search:
         """The sum of the jobs' gains with shared links, [L, M] -> [L]."""
         queue = self._queue
         assigned = owners[:, None, :] == self._index
-        speed = speeds(
-            self._model,
-            self._topology,
-            assigned,
-            minibatch_distance=queue.distance,
-            per_root_s=queue.per_root_s,
-        )
+        speed = self._law.speeds(assigned, queue.work)
         same = (assigned == queue.held).all(axis=-1)
-        total: Floats = self._gain(
-            speed, self._model.step_s - np.where(same, 0.0, queue.lost_s)
-        ).sum(axis=1)
+        total: Floats = self._gain(speed, self._step_s - np.where(same, 0.0, queue.lost_s)).sum(
+            axis=1
+        )
         return total
 
     # --- sizes
 
-    def best_sizes(self, table: SizeTable, elastic: bool) -> Ints:
+    def best_sizes(self, tried: Ints, elastic: bool) -> Ints:
         """GPUs of each job, 0: it waits, [J]."""
-        gains, sizes = self._size_gains(table, elastic)
-        gpus = len(self._topology)
-        best, chosen = np.zeros(gpus + 1), []
-        before = np.arange(gpus + 1)[:, None] - np.concatenate([[0], sizes])
-        possible = before >= 0
-        before = np.maximum(before, 0)
-        for own in gains:
-            total = np.where(possible, best[before] + own, NEVER)
-            choice = total.argmax(axis=1)
-            chosen.append(choice)
-            best = np.take_along_axis(total, choice[:, None], axis=1)[:, 0]
-        found, left = np.zeros(len(gains), dtype=np.int64), gpus
-        for job in reversed(range(len(gains))):
-            choice = chosen[job][left]
-            found[job] = sizes[choice - 1] if choice else 0
-            left -= found[job]
-        return found
+        gains, sizes = self._size_gains(tried, elastic)
+        return best_sum(gains, sizes, len(self._topology))
 
-    def _size_gains(self, table: SizeTable, elastic: bool) -> tuple[Floats, Ints]:
+    def _size_gains(self, tried: Ints, elastic: bool) -> tuple[Floats, Ints]:
         """What each job gains from no GPU and from each size, [J, S + 1], and the sizes [S]."""
-        queue, model = self._queue, self._model
-        sizes = table.sizes if elastic else np.unique(queue.asked)
+        queue = self._queue
+        sizes = tried if elastic else np.unique(queue.asked)
         n = sizes[:, None]
-        spread = 1 + model.rack_factor * (table.racks_of[n] - 1)
-        reduction_s = np.where(n > 1, queue.per_root_s * np.sqrt(n), 0.0) * spread
-        speed = queue.distance * n / (model.training_s(queue.distance) + reduction_s)
         lost_s = np.where(n == self._held_sizes, 0.0, queue.lost_s)
-        gains = self._gain(speed, model.step_s - lost_s).T
+        gains = self._gain(self._law.packed(n, queue.work), self._step_s - lost_s).T
         if not elastic:
             gains = np.where(sizes == queue.asked[:, None], gains, NEVER)
         return np.concatenate([np.zeros((len(gains), 1)), gains], axis=1), sizes
@@ -238,17 +247,6 @@ class _Search:
         counts = np.bincount(owner[owner >= 0], minlength=len(self._queue.rows))
         right = np.append(counts == self._queue.asked, False)
         return np.where(right[owner], owner, -1)
-
-    def places(self, sizes: Ints, *, keep: bool) -> Ints:
-        """Jobs of these sizes on GPUs. ``keep``: who has its size already stays where it is."""
-        owner = np.full(len(self._topology), -1)
-        stays = keep & (sizes == self._held_sizes) & (sizes > 0)
-        for job in np.nonzero(stays)[0]:
-            owner[self._queue.held[job]] = job
-        for job in np.argsort(-sizes, kind="stable"):
-            if sizes[job] and not stays[job]:
-                owner[best_fit(self._topology, owner < 0, int(sizes[job]))] = job
-        return owner
 
     def moves(self, owner: Ints, elastic: bool) -> Iterator[Ints]:
         """For the jobs that spread over racks, which are those that share links between racks."""

@@ -1,7 +1,8 @@
 """The scalable agent: attention over jobs and GPUs, one network for any number of them.
 
 For each job it gives advice to the search (`planner.SearchAdvice`); for each GPU a choice of a job
-or of none, equation 7's product policy, which acts alone or is one more start of the search.
+or of none, equation 7's product policy, which is one more start of the search. `ScalableAgent` decides
+by that policy alone.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mirage.placement.planner import Queue, SearchAdvice, queue_of
-from mirage.placement.speed import SpeedModel
-from mirage.placement.topology import Bools, Topology
+from mirage.placement.planner import Queue, SearchAdvice, places, queue_of
+from mirage.placement.speed import SpeedLaw, Work
+from mirage.placement.topology import Bools, Floats, Topology
 from mirage.placement.world import Ints, PlacementWorld
 
 WIDTH = 32
@@ -48,8 +49,8 @@ class Scene:
 class Eyes:
     """Turns clusters of one topology into scenes."""
 
-    def __init__(self, topology: Topology, model: SpeedModel) -> None:
-        self._topology, self._model = topology, model
+    def __init__(self, topology: Topology, law: SpeedLaw, step_s: float) -> None:
+        self._topology, self._law, self._step_s = topology, law, step_s
         self._near = _bandwidths(topology)
 
     def see(self, world: PlacementWorld, clusters: Ints) -> tuple[Scene, list[Queue]]:
@@ -77,14 +78,10 @@ class Eyes:
         return scene, queues
 
     def _jobs(self, queue: Queue, behind: float) -> Singles:
-        model, gpus = self._model, len(self._topology)
-        training_s = model.training_s(queue.distance)
+        gpus, work = len(self._topology), queue.work
         sizes = _SIZES[gpus >= _SIZES][:, None]
-        reduction_s = np.where(sizes > 1, queue.per_root_s * np.sqrt(sizes), 0.0)
-        speed = queue.distance * sizes / (training_s + reduction_s)
-        steps = queue.left / (speed * model.step_s)
-        asked_s = training_s + model.rack_reduction_s(queue.per_root_s, queue.asked)
-        asked_steps = queue.left * asked_s / (queue.distance * queue.asked * model.step_s)
+        steps = queue.left / (self._law.as_asked(sizes, work) * self._step_s)
+        asked_steps = queue.left / (self._law.as_asked(queue.asked, work) * self._step_s)
         held = queue.held.sum(axis=1)
         count = np.full(len(queue.rows), len(queue.rows) / gpus)
         columns = [
@@ -94,24 +91,30 @@ class Eyes:
             np.log(steps[0] + 1e-3),
             np.log(steps.min(axis=0) + 1e-3),
             np.log(sizes[steps.argmin(axis=0), 0]),
-            np.log(queue.per_root_s / training_s + 1e-3),
+            np.log(self._communication(work) + 1e-3),
             np.log1p(held),
             held > 0,
             self._topology.racks(queue.held) / 4,
             np.log1p(queue.waited),
-            queue.lost_s / model.step_s,
+            queue.lost_s / self._step_s,
             4 * count,
             np.log1p(np.full(len(queue.rows), behind / gpus)),
         ]
         table: Singles = np.stack(columns, axis=1).astype(np.float32)
         return table
 
+    def _communication(self, work: Work) -> Floats:
+        """Time of a reduction by the square root of the GPUs, as a share of the training's, [J]."""
+        alone, pair = (self._law.as_asked(np.array(n), work) for n in (1, 2))
+        found: Floats = np.maximum(2 * alone / pair - 1, 0.0) / np.sqrt(2)
+        return found
+
     def _gpus(self, queue: Queue, held: Bools) -> Singles:
         topology = self._topology
         columns = [held.astype(float)]
-        for places in (topology.socket_of, topology.node_of, topology.rack_of):
-            used = np.bincount(places, weights=held) / np.bincount(places)
-            columns.append(used[places])
+        for near in (topology.socket_of, topology.node_of, topology.rack_of):
+            used = np.bincount(near, weights=held) / np.bincount(near)
+            columns.append(used[near])
         across = queue.held[topology.racks(queue.held) > 1].any(axis=0)
         crossing = np.bincount(topology.rack_of, weights=across) / np.bincount(topology.rack_of)
         columns.append(crossing[topology.rack_of])
@@ -125,8 +128,8 @@ def _bandwidths(topology: Topology) -> Singles:
     """
     found = np.zeros((len(topology), 4), dtype=np.float32)
     same = [
-        places[:, None] == places
-        for places in (topology.socket_of, topology.node_of, topology.rack_of)
+        place[:, None] == place
+        for place in (topology.socket_of, topology.node_of, topology.rack_of)
     ]
     other = ~np.eye(len(topology), dtype=bool)
     nearest = [same[0] & other, same[1] & ~same[0], same[2] & ~same[1], ~same[2]]
@@ -241,7 +244,7 @@ class NetworkGuide:
         """The clusters with jobs, and what is seen of them; None: no cluster has a job."""
         topology = world.config.topology
         if self._eyes is None or self._eyes[0] is not topology:
-            self._eyes = (topology, Eyes(topology, world.config.model))
+            self._eyes = (topology, Eyes(topology, world.law, world.config.model.step_s))
         clusters = np.nonzero(~world.over & world.filled.any(axis=1))[0]
         if not len(clusters):
             return clusters, None, []
@@ -274,7 +277,9 @@ def as_advice(
 
 
 class ScalableAgent:
-    """Each GPU to its most probable job, without a search."""
+    """Without a search: each job gets the number of GPUs that the policy gives it on average, packed
+    close. GPUs that are alike choose alike, so the most probable job of each GPU would get them all.
+    """
 
     leaves_slots = False
 
@@ -285,13 +290,28 @@ class ScalableAgent:
     def reset(self, world: PlacementWorld) -> None:
         """Keeps nothing."""
 
+    @torch.no_grad()
     def decide(self, world: PlacementWorld) -> Ints:
         actions = np.full((world.clusters, world.assigned.shape[-1]), world.rows)
-        clusters, _, queues = self._guide.see(world)
-        advice = self._guide.advise(world)
-        for cluster, queue in zip(clusters, queues, strict=True):
-            owner = advice[int(cluster)].owner
-            assert owner is not None
+        clusters, scene, queues = self._guide.see(world)
+        if scene is None:
+            return actions
+        _, logits = self._guide.network(scene)
+        expected = logits.softmax(dim=-1).sum(dim=1).double().numpy()
+        for nth, (cluster, queue) in enumerate(zip(clusters, queues, strict=True)):
+            sizes = rounded(expected[nth, : len(queue.rows)])
+            owner = places(world.config.topology, queue, sizes, keep=True)
             given = owner >= 0
             actions[cluster, given] = queue.rows[owner[given]]
         return actions
+
+
+def rounded(expected: Floats) -> Ints:
+    """Whole numbers near these and not more in sum, by largest remainders, [J]; not all are 0."""
+    sizes = np.floor(expected + 1e-6)
+    remainders = expected - sizes
+    spare = int(expected.sum() + 1e-6 - sizes.sum())
+    sizes[np.argsort(-remainders, kind="stable")[:spare]] += 1
+    if not sizes.any():
+        sizes[expected.argmax()] = 1
+    return sizes.astype(np.int64)

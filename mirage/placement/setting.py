@@ -8,17 +8,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from mirage.errors import InputError
 from mirage.placement.baselines import baseline
 from mirage.placement.jobs import PlacementJobs, PlacementWorkload, draw
+from mirage.placement.measured import MeasuredLaw, four_nodes, pollux_kinds
 from mirage.placement.minsky import minsky
+from mirage.placement.speed import SpeedModel
 from mirage.placement.topology import Topology
 from mirage.placement.world import PlacementConfig, PlacementWorld, Price
 
+Speeds = Literal["paper", "pollux"]
 PAPER_RACKS = (2, 2, 2, 2)
 CAPACITY_JOBS = 120
 """Jobs of a sequence that measures what best fit can carry."""
@@ -32,6 +35,10 @@ class PlacementSetting:
 
     racks: tuple[int, ...] = PAPER_RACKS
     """Machines of each rack (Minsky, 4 GPUs each)."""
+    speeds: Speeds = "paper"
+    """`paper`: equations 3 and 10 to 15. `pollux`: measured step times, on the four nodes of four
+    GPUs on which they were measured; `racks` does not count.
+    """
     load: float | None = None
     """Arriving jobs as a share of what `best-fit` can carry; None: the paper's one job a step,
     which is an overload.
@@ -45,15 +52,25 @@ class PlacementSetting:
     def __post_init__(self) -> None:
         if self.load is not None and not 0 < self.load <= 4:
             raise InputError(f"load: give a share over 0, at most 4, not {self.load}")
+        if self.speeds not in ("paper", "pollux"):
+            raise InputError(f"speeds {self.speeds!r}: paper or pollux")
 
     @cached_property
     def topology(self) -> Topology:
-        return minsky(self.racks)
+        return minsky(self.racks) if self.speeds == "paper" else four_nodes()
+
+    @cached_property
+    def measured(self) -> MeasuredLaw | None:
+        """None: the paper's law holds."""
+        if self.speeds == "paper":
+            return None
+        return MeasuredLaw(SpeedModel(), pollux_kinds(), self.topology)
 
     @cached_property
     def config(self) -> PlacementConfig:
         return PlacementConfig(
             topology=self.topology,
+            law=self.measured,
             slots=self.slots,
             backlog=self.backlog,
             most_steps=self.most_steps,
@@ -63,7 +80,7 @@ class PlacementSetting:
     @property
     def capacity(self) -> float:
         """Jobs a step that `best-fit` carries."""
-        return _capacity(self.racks, self.workload, self.slots)
+        return _capacity(self.racks, self.speeds, self.workload, self.slots)
 
     @cached_property
     def arriving(self) -> PlacementWorkload:
@@ -84,7 +101,7 @@ class PlacementSetting:
 
     def _draw(self, workload: PlacementWorkload, seed: int, part: str, nth: int) -> PlacementJobs:
         rng = np.random.default_rng([seed, _PARTS[part], nth])
-        return draw(workload, self.config.model, rng)
+        return draw(workload, self.config.model, rng, self.measured)
 
     def facts(self) -> dict[str, Any]:
         """For recipes and results."""
@@ -92,6 +109,7 @@ class PlacementSetting:
         return {
             "racks": list(self.racks),
             "gpus": len(self.topology),
+            "speeds": self.speeds,
             "load": self.load or 0.0,
             "arrivals_per_step": self.arriving.arrival_probability * self.arriving.chances_per_step,
             "jobs": work.jobs,
@@ -107,17 +125,22 @@ class PlacementSetting:
 
 
 @lru_cache(maxsize=64)
-def _capacity(racks: tuple[int, ...], workload: PlacementWorkload, slots: int) -> float:
+def _capacity(
+    racks: tuple[int, ...], speeds: Speeds, workload: PlacementWorkload, slots: int
+) -> float:
     """Jobs a step that `best-fit` ends while more wait than it can serve.
 
     Measured between the first and the last fifth of two sequences that arrive at once, without a
     price of pausing.
     """
-    config = PlacementConfig(topology=minsky(racks), slots=slots, most_steps=1_000_000)
+    setting = PlacementSetting(racks=racks, speeds=speeds, slots=slots, most_steps=1_000_000)
+    config = setting.config
     jobs = CAPACITY_JOBS * max(1, len(config.topology) // 32)
     crowd = replace(workload, jobs=jobs, arrival_probability=1.0, chances_per_step=jobs)
     generators = [np.random.default_rng([0, _PARTS["capacity"], nth]) for nth in range(2)]
-    world = PlacementWorld(config, [draw(crowd, config.model, rng) for rng in generators])
+    world = PlacementWorld(
+        config, [draw(crowd, config.model, rng, setting.measured) for rng in generators]
+    )
     scheduler = baseline("best-fit")
     scheduler.reset(world)
     while not world.over.all():

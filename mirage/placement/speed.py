@@ -6,6 +6,7 @@ Computation is a distance: FLOPs of one forward pass (section 4.6.2). A job's sp
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,35 @@ from mirage.errors import InputError
 from mirage.placement.topology import Bools, Topology
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What a law of speed needs to know of jobs; arrays of one shape, [..., J]."""
+
+    minibatch_distance: Floats
+    """d_m: FLOPs of a minibatch on one GPU."""
+    per_root_s: Floats
+    """c of `SpeedModel.reduction_per_root_s`."""
+    kind: Ints
+    """Row of a table of measurements; the paper's law does not look at it."""
+
+
+class SpeedLaw(Protocol):
+    """How fast jobs run, in FLOPS, on the GPUs of one topology."""
+
+    def speeds(self, assigned: Bools, work: Work) -> Floats:
+        """Beside each other on their GPUs; 0 without any. ``assigned`` [..., J, M] -> [..., J]."""
+
+    def packed(self, gpus: Ints, work: Work) -> Floats:
+        """Alone, on so many GPUs as close together as the topology allows; 0 for 0.
+
+        ``gpus`` has a shape that broadcasts with that of ``work``.
+        """
+
+    def as_asked(self, gpus: Ints, work: Work) -> Floats:
+        """What a job counts on that asks for so many GPUs: the terms of equation 5."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,9 +95,7 @@ class SpeedModel:
         per_example = self.calibration_flops * self.backward_factor
         return self.calibration_iterations * per_example * self.calibration_minibatch
 
-    def minibatch_distance(
-        self, flops_per_example: Floats, minibatch: npt.NDArray[np.int64]
-    ) -> Floats:
+    def minibatch_distance(self, flops_per_example: Floats, minibatch: Ints) -> Floats:
         """d_m: FLOPs of a minibatch on one GPU."""
         return flops_per_example * self.backward_factor * minibatch
 
@@ -85,7 +113,7 @@ class SpeedModel:
         above = self.reduction_100mb_s + slope * (gradient_mb - 100)
         return np.where(gradient_mb <= 100, below, above)
 
-    def rack_reduction_s(self, per_root_s: Floats, gpus: npt.NDArray[np.int64]) -> Floats:
+    def rack_reduction_s(self, per_root_s: Floats, gpus: Ints) -> Floats:
         """sr: seconds of a reduction of a job alone on one rack; a single GPU has none."""
         return np.where(gpus > 1, per_root_s * np.sqrt(gpus), 0.0)
 
@@ -117,3 +145,38 @@ def speeds(
         where=(gpus > 0) & (step_s > 0),
     )
     return found
+
+
+class PaperLaw:
+    """Equations 3 and 10 to 15."""
+
+    def __init__(self, model: SpeedModel, topology: Topology) -> None:
+        self._model, self._topology = model, topology
+        racks = np.sort(np.bincount(topology.rack_of))[::-1].cumsum()
+        self._racks_of: Ints = np.searchsorted(racks, np.arange(len(topology) + 1)) + 1
+        """Fewest racks that hold so many GPUs, [M + 1]."""
+
+    def speeds(self, assigned: Bools, work: Work) -> Floats:
+        return speeds(
+            self._model,
+            self._topology,
+            assigned,
+            minibatch_distance=work.minibatch_distance,
+            per_root_s=work.per_root_s,
+        )
+
+    def packed(self, gpus: Ints, work: Work) -> Floats:
+        model = self._model
+        spread = 1 + model.rack_factor * (self._racks_of[gpus] - 1)
+        reduction_s = model.rack_reduction_s(work.per_root_s, gpus) * spread
+        found: Floats = work.minibatch_distance * gpus
+        return found / (model.training_s(work.minibatch_distance) + reduction_s)
+
+    def as_asked(self, gpus: Ints, work: Work) -> Floats:
+        """On one rack, whatever its size."""
+        return alone_flops(self._model, gpus, work.minibatch_distance, work.per_root_s)
+
+
+def alone_flops(model: SpeedModel, gpus: Ints, distance: Floats, per_root_s: Floats) -> Floats:
+    """FLOPS of each job alone on one rack with the GPUs that it asks for (equation 5's terms)."""
+    return distance * gpus / (model.training_s(distance) + model.rack_reduction_s(per_root_s, gpus))

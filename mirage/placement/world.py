@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mirage.errors import InputError
-from mirage.placement.jobs import PlacementJobs, alone_flops, check_fits
-from mirage.placement.speed import SpeedModel, speeds
+from mirage.placement.jobs import PlacementJobs, check_fits
+from mirage.placement.speed import PaperLaw, SpeedLaw, SpeedModel, Work
 from mirage.placement.topology import Bools, Floats, Topology
 
 Ints = npt.NDArray[np.int64]
@@ -52,6 +52,8 @@ class PlacementConfig:
 
     topology: Topology
     model: SpeedModel = field(default_factory=SpeedModel)
+    law: SpeedLaw | None = None
+    """None: the paper's, with ``model``."""
     slots: int = 10
     """N: jobs that the scheduler may choose among."""
     leave_slots: bool = False
@@ -84,13 +86,16 @@ class PlacementWorld:
         self.config = config
         self._model = config.model
         self._topology = config.topology
+        self.law: SpeedLaw = config.law or PaperLaw(config.model, config.topology)
         self.arrival: Ints = np.stack([each.arrival_step for each in sequences])
         self.length: Ints = np.stack([each.length_steps for each in sequences])
         self.gpus: Ints = np.stack([each.gpus for each in sequences])
         self.distance: Floats = np.stack([each.minibatch_distance for each in sequences])
         self.per_root_s: Floats = np.stack([each.reduction_per_root_s for each in sequences])
         self.total: Floats = np.stack([each.total_distance for each in sequences])
-        self.idle_cost = alone_flops(self._model, self.gpus, self.distance, self.per_root_s)
+        self.kind: Ints = np.stack([each.kind for each in sequences])
+        every = Work(minibatch_distance=self.distance, per_root_s=self.per_root_s, kind=self.kind)
+        self.idle_cost = self.law.as_asked(self.gpus, every)
         """Equation 5 of each job, [B, K], FLOPS."""
         peak = len(config.topology) * self._model.efficiency * self._model.gpu_flops
         self.reward_scale = 1 / peak
@@ -191,25 +196,25 @@ class PlacementWorld:
 
     def speeds_of(self, assigned: Bools) -> Floats:
         """FLOPS that the slots' jobs would have on these GPUs: [..., N, M] of B clusters -> [B, N]."""
-        return speeds(
-            self._model,
-            self._topology,
-            assigned,
+        work = Work(
             minibatch_distance=np.asarray(self.of_slots(self.distance), dtype=np.float64),
             per_root_s=np.asarray(self.of_slots(self.per_root_s), dtype=np.float64),
+            kind=np.asarray(self.of_slots(self.kind), dtype=np.int64),
         )
+        return self.law.speeds(assigned, work)
 
     def rewards_of(self, cluster: int, assigned: Bools) -> Floats:
         """Equation 4 of many assignments of one cluster in its state: [L, rows, M] -> [L]."""
-        job = np.maximum(self.slot_job[cluster], 0)
-        speed = speeds(
-            self._model,
-            self._topology,
-            assigned,
-            minibatch_distance=self.distance[cluster, job],
-            per_root_s=self.per_root_s[cluster, job],
-        )
+        speed = self.law.speeds(assigned, self.work(cluster, np.maximum(self.slot_job[cluster], 0)))
         return self._reward(slice(cluster, cluster + 1), assigned, speed)
+
+    def work(self, cluster: int, jobs: Ints) -> Work:
+        """Of some jobs of a cluster, [J]."""
+        return Work(
+            minibatch_distance=self.distance[cluster, jobs],
+            per_root_s=self.per_root_s[cluster, jobs],
+            kind=self.kind[cluster, jobs],
+        )
 
     def reward_of(self, assigned: Bools) -> Floats:
         """Equation 4 of an assignment in the present state, [B]."""

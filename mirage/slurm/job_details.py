@@ -2,7 +2,7 @@
 
 Jobs are asked for one by one. Users can write line breaks into the names of their jobs, and so
 further lines into this text, but only into that of their own jobs. What it says of nodes and GPUs
-counts only where squeue agrees (`JobDetails.fits`). The format was tried on 22.05.
+counts only where squeue agrees (`JobDetails.fits`). The format was tried on 22.05, 24.11 and 26.05.
 """
 
 from __future__ import annotations

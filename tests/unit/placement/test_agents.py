@@ -28,9 +28,9 @@ from mirage.placement.learning import PaperOptions, train_paper
 from mirage.placement.minsky import minsky
 from mirage.placement.model import PaperModel, read_model
 from mirage.placement.paper import PaperAgent, PaperNetwork, paper_image
-from mirage.placement.planner import Planner, SearchAdvice, SizeTable, _Search, queue_of
+from mirage.placement.planner import Planner, SearchAdvice, _Search, queue_of, tried_sizes
 from mirage.placement.rollout import roll_out
-from mirage.placement.scalable import NetworkGuide, ScalableNetwork
+from mirage.placement.scalable import NetworkGuide, ScalableAgent, ScalableNetwork, rounded
 from mirage.placement.schedulers import agents_of, scheduler
 from mirage.placement.search import PlacementJob, propose
 from mirage.placement.setting import PlacementSetting
@@ -211,9 +211,9 @@ def test_sizes_are_the_best_sum_of_gains():
     planner = Planner(most_moves=0)
     planner.reset(at)
     queue = queue_of(at, 0)
-    search = _Search(small, MODEL, queue, None)
-    sizes = search.best_sizes(SizeTable(small), elastic=True)
-    gains, tried = search._size_gains(SizeTable(small), elastic=True)
+    search = _Search(at, at.law, queue, None)
+    sizes = search.best_sizes(tried_sizes(8), elastic=True)
+    gains, tried = search._size_gains(tried_sizes(8), elastic=True)
     number = np.concatenate([[0], tried])
     possible = [
         sum(gains[job, nth] for job, nth in enumerate(each))
@@ -279,6 +279,23 @@ def test_exploration_finds_the_advice_that_pays():
     for nth in range(10):
         loop._explore(np.random.default_rng(nth), nth)
     assert training.network.advice.bias[0] > 0.3
+
+
+def test_expected_numbers_of_gpus_become_whole_ones():
+    assert rounded(np.array([1.6, 2.3, 0.1])).tolist() == [2, 2, 0]
+    assert rounded(np.array([15.5, 8.25, 8.25])).tolist() == [16, 8, 8]
+    assert rounded(np.array([0.2, 0.4])).tolist() == [0, 1]
+
+
+def test_the_shipped_network_alone_ends_all_jobs_before_srtf():
+    model = read_model(Path(__file__).parents[3] / "models/placement-minsky/scalable")
+    workload = PlacementWorkload(jobs=24, arrival_probability=0.6, total_work="alone")
+    sequences = [draw(workload, MODEL, np.random.default_rng(seed)) for seed in (1, 2)]
+    config = PlacementConfig(topology=TOPOLOGY, most_steps=200)
+    found = roll_out(ScalableAgent(model.network), config, sequences)
+    assert (found.finished == 1).all()
+    srtf = roll_out(scheduler("srtf"), config, sequences)
+    assert found.mean_slowdown.mean() < srtf.mean_slowdown.mean()
 
 
 # --- shipped models

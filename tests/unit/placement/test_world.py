@@ -32,7 +32,7 @@ def jobs(*of: tuple[int, int, int], gradient_mb: float = 0.0) -> PlacementJobs:
         gpus=gpus,
         minibatch_distance=np.full(len(of), 5e12),
         reduction_per_root_s=per_root_s,
-        gradient_mb=np.full(len(of), gradient_mb),
+        kind=np.zeros(len(of), dtype=np.int64),
         total_distance=length * gpus * PEAK * MODEL.step_s,
     )
 
@@ -280,6 +280,22 @@ def test_best_fit_packs_a_job_into_the_smallest_gap():
     at.step(scheduler.decide(at))
     taken = [gpus_of(at, job) for job in range(5)]
     assert taken == [[0, 1, 2], [4, 5, 6, 7], [3], [8, 9], list(range(16, 24))]
+
+
+def test_greedy_as_asked_gives_what_is_asked_or_nothing():
+    workload = PlacementWorkload(jobs=8, total_work="alone")
+    at = PlacementWorld(
+        PlacementConfig(topology=TOPOLOGY), [draw(workload, MODEL, np.random.default_rng(5))]
+    )
+    scheduler = baseline("greedy-as-asked")
+    scheduler.reset(at)
+    for _ in range(6):
+        action = scheduler.decide(at)
+        counts = at.assignment(action)[0].sum(axis=-1)
+        asked = np.asarray(at.of_slots(at.gpus))[0]
+        assert ((counts == 0) | (counts == asked)).all()
+        at.step(action)
+    assert (at.finish_step >= 0).any()
 
 
 def test_greedy_undoes_a_bad_placement():
