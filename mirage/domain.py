@@ -172,6 +172,10 @@ class Job:
     """Of a pending link: to how long backfill may shorten its time limit (`sbatch --time-min`), as
     its tag says; 0: it may not. A link that runs has the limit it got.
     """
+    usual_run_s: int | None = None
+    """Of a link: how long its chain's earlier links ran by themselves (`RunLaw.median_s`), where
+    that is shorter than its limit; None: not known, or not shorter.
+    """
 
     @property
     def is_pending(self) -> bool:
@@ -205,8 +209,13 @@ class Job:
 
     @property
     def expected_limit_s(self) -> int | None:
-        """For how long it is expected to run (`expected_limit_s`); None: no limit."""
-        return expected_limit_s(self.time_limit_s, self.lead_s)
+        """For how long it is expected to run: by its limit, its signal (`expected_limit_s`) and
+        what its chain's earlier links did. None: no limit.
+        """
+        limit_s = expected_limit_s(self.time_limit_s, self.lead_s)
+        if limit_s is None or self.usual_run_s is None:
+            return limit_s
+        return min(limit_s, self.usual_run_s)
 
     @property
     def expected_end_s(self) -> int | None:
@@ -300,6 +309,15 @@ class Snapshot:
                 pool[root] = roots[0]
         return {partition: _root(pool, partition) for partition in pool}
 
+    @cached_property
+    def sharing(self) -> Mapping[str, frozenset[str]]:
+        """Partition -> the partitions that share a node with it, itself included."""
+        found: dict[str, set[str]] = {}
+        for node in self.nodes:
+            for partition in node.partitions:
+                found.setdefault(partition, set()).update(node.partitions)
+        return {partition: frozenset(others) for partition, others in found.items()}
+
     def pool_of(self, partition: str) -> str:
         """The pool of a job's partition (the first one, if it asks for several)."""
         first = partition.split(",", 1)[0]
@@ -345,6 +363,37 @@ class Penalties:
 
     interruption: float = 1.0
     overlap: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunLaw:
+    """A distribution of a link's run time, with finitely many values."""
+
+    runs_s: tuple[int, ...]
+    """Ascending; the last is the link's limit, less the lead of its signal."""
+    shares: tuple[float, ...]
+    """Of each; they add up to 1."""
+    early: int = 0
+    """Earlier links of the chain that ended by themselves before that."""
+
+    def after(self, age_s: int) -> RunLaw:
+        """Of a link that has run for so long: what is shorter is out of the question."""
+        left = [pair for pair in zip(self.runs_s, self.shares, strict=True) if pair[0] > age_s]
+        whole = sum(share for _, share in left)
+        if whole <= 0:
+            return RunLaw(self.runs_s[-1:], (1.0,), self.early)
+        runs_s = tuple(run_s for run_s, _ in left)
+        return RunLaw(runs_s, tuple(share / whole for _, share in left), self.early)
+
+    @property
+    def median_s(self) -> int:
+        """The shortest run that at least half of the links do not exceed."""
+        below = 0.0
+        for run_s, share in zip(self.runs_s, self.shares, strict=True):
+            below += share
+            if below >= 0.5 - 1e-9:
+                return run_s
+        return self.runs_s[-1]
 
 
 class ChainState(str, Enum):

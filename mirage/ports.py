@@ -24,6 +24,7 @@ from mirage.domain import (
     NodeEvent,
     Penalties,
     ReleaseOutcome,
+    RunLaw,
     Settings,
     Snapshot,
 )
@@ -222,19 +223,39 @@ class Observation:
     """How the successor takes over."""
     handover_s: int = HANDOVER_S
     """Time that a training chain loses by one handover."""
+    is_handover_known: bool = False
+    """Whether the chain or its owner told that time."""
+    short_handovers: int = 0
+    """Of the chain's last four, those that ended a link below its least run time for nothing."""
+    run_law: RunLaw | None = None
+    """Of the run time of a link like the predecessor; None: it runs to its expected end."""
     gains: Sequence[tuple[int, float]] = ()
     """What the same policy said of this pair within the last day: when, and the gain. Oldest first.
     """
 
     @property
     def remaining_s(self) -> int | None:
-        """Until the predecessor's expected end, by its limit or its signal; None: not running yet,
-        or no limit.
+        """Until the predecessor's expected end: by its limit, its signal, or what its chain's
+        earlier links did. None: not running yet, or no limit.
         """
         end = self.predecessor.expected_end_s
         if end is None or not self.predecessor.state.has_nodes:
             return None
         return max(0, end - self.now_s)
+
+    @property
+    def ends(self) -> Sequence[tuple[int, float]]:
+        """The distribution of the predecessor's end: seconds until then, ascending, and the share
+        of each; `remaining_s` is its median. Empty where that is None.
+        """
+        if self.remaining_s is None:
+            return ()
+        start_s = self.predecessor.start_s
+        if self.run_law is None or start_s is None:
+            return ((self.remaining_s, 1.0),)
+        law = self.run_law.after(self.now_s - start_s)
+        runs = zip(law.runs_s, law.shares, strict=True)
+        return [(max(0, start_s + run_s - self.now_s), share) for run_s, share in runs]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ OWN_WITH_VALUE = frozenset(
         "penalty-overlap",
         "handover-signal",
         "handover-grace",
+        "handover-cost",
         "max-overlap",
         "min-runtime",
         "max-short",

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mirage.domain import Link
+from mirage.domain import Link, expected_limit_s
+
+RECENT = 4
+"""So many handovers of a chain are judged together."""
+LEAST_PART = 4
+"""A link should run for this part of its limit at least, where its owner names no time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +54,27 @@ def handoffs(links: Sequence[Link]) -> list[Handoff]:
             )
         )
     return found
+
+
+def short_handovers(links: Sequence[Link], least_run_s: int | None) -> int:
+    """How many of the chain's last `RECENT` handovers ended a link too early.
+
+    Its successor was there before it had run for ``least_run_s`` (None: a quarter of its expected
+    limit), although that one had hardly waited itself: so it could have been let in later.
+    """
+    return sum(_is_short(handoff, least_run_s) for handoff in handoffs(links)[-RECENT:])
+
+
+def _is_short(handoff: Handoff, least_run_s: int | None) -> bool:
+    before, link = handoff.predecessor, handoff.link
+    if before.start_s is None or before.end_s is None or link.start_s is None:
+        return False
+    limit_s = expected_limit_s(before.time_limit_s, before.lead_s)
+    least_s = (limit_s or 0) // LEAST_PART if least_run_s is None else least_run_s
+    entered_s = link.released_s or link.eligible_s
+    hardly_waited = entered_s is not None and link.start_s - entered_s < least_s
+    is_early = before.end_s - before.start_s < least_s
+    return is_early and hardly_waited and _was_there(before, link)
 
 
 def _cut_short_s(predecessor: Link, successor: Link) -> int:

@@ -29,9 +29,11 @@
 #                 its processes may still be at it; then reason= is Slurm's, if it says one. A link that was killed
 #                 outright leaves none.
 #   handover.K    job= of the successor that asks link K to end, grace= (seconds), asked=; gone= once it has ended;
-#                 cut=, by= where that took too long and it was cancelled (by: grace, max-overlap).
+#                 cut=, by= where that took too long and it was cancelled (by: grace, max-overlap); work= and to=, when
+#                 the successor's script started, and its number.
 #                 job=pause: mirage pause --now asked
-#   ready.K       link K is ready to take over; a service creates it as $MIRAGE_READY_FILE
+#   ready.K       link K is ready to take over; the script creates it as $MIRAGE_READY_FILE: a service once it is
+#                 healthy, a training script once it goes on where the last link stopped
 #   writer.G/     the one-writer lock: whoever makes the directory with the highest G may write. owner: segment=, job=
 #   paused        no further link begins its work; queued ones are held. mirage resume renames it to resumed
 #   done, failed, cancelled    the chain is over; the first line says why
@@ -387,13 +389,28 @@ m_submit() ( # SEGMENT PREDECESSOR ARGUMENTS...: prints the job id
     m_sbatch_program=$(m_slurm sh -c 'command -v sbatch') || m_sbatch_program=sbatch
     m_forget_job
     cd "$m_submit_dir" 2>/dev/null || : # where it is not mounted, --chdir still says where to run
-    m_tag="mirage/1 chain=$m_chain seg=$1/$m_segments pred=$2 mode=$m_mode $m_wishes"
+    m_tag="mirage/1 chain=$m_chain seg=$1/$m_segments pred=$2 mode=$m_mode $m_wishes$(m_cost_word)"
     m_answer=$(m_sbatch --parsable ${m_hold:+--hold} --comment="$m_tag${m_comment:+ -- $m_comment}" --dependency="afterany:$2" \
         "$m_dir/job.sh" "$@" 2>"$m_dir/.sbatch.$m_job") || exit 1
     m_answer=$(printf '%s\n' "$m_answer" | m_printed_id "mirage/1 chain=$m_chain seg=$1/.*")
     [ -n "$m_answer" ] || { echo "sbatch printed no job id" >"$m_dir/.sbatch.$m_job"; exit 1; }
     echo "$m_answer"
 )
+
+# What a handover of this chain costs: from the signal until the successor's script ran, or until it said in
+# $MIRAGE_READY_FILE that it goes on; the mean. Where none is known, what the owner said.
+m_cost_word() {
+    m_sum=0 m_known=0
+    for m_entry in "$m_dir"/handover.*; do
+        m_from=$(m_read "${m_entry##*/}" asked) m_to=$(m_read "${m_entry##*/}" work)
+        [ -n "$m_from" ] && [ -n "$m_to" ] || continue
+        m_ready=$(date -r "$m_dir/ready.$(m_read "${m_entry##*/}" to)" +%s 2>/dev/null) || m_ready=0
+        [ "$m_ready" -le "$m_to" ] || m_to=$m_ready
+        m_sum=$((m_sum + m_to - m_from)) m_known=$((m_known + 1))
+    done
+    [ "$m_known" -eq 0 ] || m_cost=$((m_sum / m_known))
+    [ -z "$m_cost" ] || [ "$m_cost" -lt 0 ] || [ "$m_cost" -gt 9999999 ] || printf ' cost=%s' "$m_cost" # as the tag takes it
+}
 
 # In a paused chain it is queued held. A pause or a resume may come while sbatch runs: each of the two sides writes
 # first and looks then, so one of them sees the other.
@@ -751,6 +768,7 @@ m_hand_over() { # JOB SEGMENT: asks it to end, and waits until it has. Fails if 
         sleep 1
     done
     m_note "$2" gone "$(m_now)"
+    m_took_from=$2
 }
 
 m_take_over() {
@@ -878,6 +896,7 @@ m_start() { # ARGUMENTS...
     m_work=$(m_now)
     m_run "$m_dir/script" "$@" <&3 3<&- &
     m_child=$!
+    [ -z "$m_took_from" ] || { m_note "$m_took_from" to "$m_seg"; m_note "$m_took_from" work "$m_work"; }
     for m_signal in $m_early; do m_on_signal "$m_signal"; done
 }
 
@@ -999,7 +1018,7 @@ m_main() { # SEGMENT PREDECESSOR ARGUMENTS...
             ;;
     esac
     m_seg=$1 m_pred=$2 m_next=$(($1 + 1)) m_job=$SLURM_JOB_ID m_restart=${SLURM_RESTART_COUNT:-0} m_started=$(m_now)
-    m_child='' m_queuer='' m_helper='' m_work='' m_look_at=0 m_swept='' m_at_signal='' m_cannot_wait='' m_unwritten=''
+    m_child='' m_took_from='' m_queuer='' m_helper='' m_work='' m_look_at=0 m_swept='' m_at_signal='' m_cannot_wait='' m_unwritten=''
     shift 2
     m_watch_signals
     m_read_length

@@ -31,7 +31,7 @@ from mirage.chain.script import (
     Notify,
     Then,
 )
-from mirage.chain.tag import MAX_LEAD_S, MAX_PENALTY, MAX_SEGMENTS
+from mirage.chain.tag import MAX_LEAD_S, MAX_PENALTY, MAX_SEGMENTS, MAX_WORD_S
 from mirage.domain import SIGNAL_SLACK_S, Mode, Penalties
 from mirage.errors import InputError
 from slurm_sim.files import read_bytes
@@ -186,7 +186,7 @@ def settle(
         penalties=_penalties(request.own),
         comment=_last(said, "comment") or "",
         failure=_failure(request.own),
-        handover=_handover(request.own, limit_signal),
+        handover=_handover(request.own, limit_signal, _last(said, "time")),
         notify=_notify(request.own),
         limit_signal=limit_signal,
         time_min_s=_time_min_s(said),
@@ -439,11 +439,39 @@ def _failure(own: Mapping[str, str]) -> Failure:
         action=action,
         retries=retries,
         min_runtime_s=_duration(own, "min-runtime", 60),
+        least_run_s=_least_run_s(own),
         max_short=_number(own, "max-short", 3, 0, MAX_SEGMENTS),
     )
 
 
-def _handover(own: Mapping[str, str], limit_signal: LimitSignal | None) -> Handover:
+def _least_run_s(own: Mapping[str, str]) -> int | None:
+    return min(_duration(own, "min-runtime", 0), MAX_WORD_S) if "min-runtime" in own else None
+
+
+def _handover_cost_s(own: Mapping[str, str], time_limit: str | None) -> int | None:
+    """None: its owner does not say."""
+    if "handover-cost" not in own:
+        return None
+    if _mode(own) is Mode.SERVICE:
+        raise InputError(
+            "--handover-cost has no meaning with --mode service: nothing is saved and read again"
+        )
+    cost_s = _duration(own, "handover-cost", 0)
+    try:
+        limit_s = parse_time_limit(time_limit) if time_limit else None
+    except ValueError:  # sbatch says so
+        limit_s = None
+    if cost_s > MAX_WORD_S or (limit_s is not None and cost_s >= limit_s):
+        raise InputError(
+            f"--handover-cost {own['handover-cost']}: a link of --time {time_limit or 'any'} would"
+            " make no progress: give the time to save and to start again"
+        )
+    return cost_s
+
+
+def _handover(
+    own: Mapping[str, str], limit_signal: LimitSignal | None, time_limit: str | None
+) -> Handover:
     default = "TERM"
     if limit_signal is not None and limit_signal.can_be_caught:
         default = ("B:" if limit_signal.batch else "") + limit_signal.name
@@ -454,6 +482,7 @@ def _handover(own: Mapping[str, str], limit_signal: LimitSignal | None) -> Hando
         max_overlap_s=None if overlap == "UNLIMITED" else _duration(own, "max-overlap", 0),
         health_command=own.get("health-command", ""),
         health_count=_number(own, "health-count", 3, 1, 1000),
+        cost_s=_handover_cost_s(own, time_limit),
     )
 
 

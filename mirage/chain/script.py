@@ -50,6 +50,8 @@ class Failure:
     retries: int = 0
     """With `retry`: how many links in a row may fail."""
     min_runtime_s: int = 60
+    least_run_s: int | None = None
+    """`min_runtime_s`, if its owner gave it: then successors leave each link so long, too."""
     max_short: int = 3
     """Stop after this many links in a row that ran for less than `min_runtime_s`; 0: never."""
 
@@ -68,6 +70,8 @@ class Handover:
     """Both run together at most this long; None: no limit."""
     health_command: str = ""
     health_count: int = 3
+    cost_s: int | None = None
+    """Time that a `train` chain loses by one handover, until it is measured; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +176,8 @@ def link_command(settings: ChainSettings, segment: int, predecessor: str = "") -
         penalties=settings.penalties,
         lead_s=settings.limit_signal.lead_s if settings.limit_signal else 0,
         time_min_s=settings.time_min_s,
+        least_run_s=settings.failure.least_run_s,
+        handover_s=settings.handover.cost_s,
     )
     comment = format_tag(tag, settings.comment).replace(
         f"pred={_UNKNOWN_JOB}", f"pred={predecessor}", 1
@@ -251,7 +257,10 @@ def _values(settings: ChainSettings) -> dict[str, object]:
         "m_segments": settings.segments,
         "m_mode": settings.mode.value,
         "m_wishes": format_wishes(
-            settings.penalties, limit.lead_s if limit else 0, settings.time_min_s
+            settings.penalties,
+            limit.lead_s if limit else 0,
+            settings.time_min_s,
+            settings.failure.least_run_s,
         ),
         "m_comment": settings.comment,
         "m_ahead": settings.ahead,
@@ -279,6 +288,7 @@ def _rules(settings: ChainSettings) -> dict[str, object]:
         "m_min_runtime": failure.min_runtime_s,
         "m_max_short": failure.max_short,
         "m_handover_signal": handover.signal,
+        "m_cost": "" if handover.cost_s is None else handover.cost_s,
         "m_grace": "" if handover.grace_s is None else handover.grace_s,
         "m_least_grace": LEAST_GRACE_S,
         "m_max_overlap": "" if handover.max_overlap_s is None else handover.max_overlap_s,

@@ -1,6 +1,6 @@
 """The tag by which Slurm knows a chain: the first words of the job's Comment.
 
-    mirage/1 chain=k3m9pq2xha seg=2/5 pred=123 mode=train ei=1 eo=1 lead=300 min=7200 --
+    mirage/1 chain=k3m9pq2xha seg=2/5 pred=123 mode=train ei=1 eo=1 lead=300 min=7200 cost=540 --
     the user's own comment
 
 Only the owner and operators can set a job's comment, and Slurm authenticates both, so the tag is
@@ -8,6 +8,9 @@ also the owner's opt-in. The first link has no ``pred``. ``ei`` and ``eo`` are t
 interruption and overlap. ``lead``: how many seconds before the time limit Slurm signals the job to
 leave (`sbatch --signal`), which squeue does not show; a chain without such a signal has none.
 ``min``: seconds to which backfill may shorten the job's limit (`sbatch --time-min`), if it may.
+``least``: for how many seconds a link should run at least (`--min-runtime`), if its owner said so.
+``cost``: how many seconds a handover costs, measured by the chain itself or said by its owner; none
+of the two: not known.
 """
 
 from __future__ import annotations
@@ -22,13 +25,16 @@ MAX_PENALTY = 1e6
 MAX_JOB_ID = 0xFFFFFFFF
 MAX_LEAD_S = 65_535
 """sbatch(1), --signal: sig_time is an integer between 0 and 65535."""
+MAX_WORD_S = 9_999_999
+"""Of ``least`` and ``cost``: 115 days."""
 
 _WORDS = (
     r"mirage/1 chain=(?P<chain>[a-z0-9]{6,32})"
     r" seg=(?P<segment>[1-9]\d{0,3})/(?P<segments>[1-9]\d{0,3})"
     r"(?: pred=(?P<pred>[1-9]\d{0,9}))? mode=(?P<mode>train|service)"
     r" ei=(?P<interruption>\d{1,7}(?:\.\d{1,6})?) eo=(?P<overlap>\d{1,7}(?:\.\d{1,6})?)"
-    r"(?: lead=(?P<lead>[1-9]\d{0,4}))?(?: min=(?P<least>[1-9]\d{0,8}))?"
+    r"(?: lead=(?P<lead>[1-9]\d{0,4}))?(?: min=(?P<time_min>[1-9]\d{0,8}))?"
+    r"(?: least=(?P<least>[1-9]\d{0,6}))?(?: cost=(?P<cost>\d{1,7}))?"
 )
 _TAG = re.compile(rf"{_WORDS}(?: -- .*)?", re.ASCII | re.DOTALL)
 _LENGTH = re.compile(r"(\Amirage/1 chain=[a-z0-9]{6,32} seg=\d{1,4}/)\d{1,4}(?= )", re.ASCII)
@@ -52,6 +58,10 @@ class ChainTag:
     """0: Slurm sends no signal before the time limit."""
     time_min_s: int = 0
     """0: backfill may not shorten the time limit."""
+    least_run_s: int | None = None
+    """For how long a link should run at least; None: its owner did not say."""
+    handover_s: int | None = None
+    """What a handover costs; None: not known."""
 
 
 def parse_tag(comment: str) -> ChainTag | None:
@@ -68,7 +78,9 @@ def parse_tag(comment: str) -> ChainTag | None:
         mode=Mode(match["mode"]),
         penalties=Penalties(float(match["interruption"]), float(match["overlap"])),
         lead_s=int(match["lead"] or 0),
-        time_min_s=int(match["least"] or 0),
+        time_min_s=int(match["time_min"] or 0),
+        least_run_s=_number_or_none(match["least"]),
+        handover_s=_number_or_none(match["cost"]),
     )
     return tag if _is_sound(tag) else None
 
@@ -93,16 +105,24 @@ def format_tag(tag: ChainTag, comment: str = "") -> str:
     predecessor = f" pred={tag.predecessor_id}" if tag.predecessor_id else ""
     return (
         f"mirage/1 chain={tag.chain_id} seg={tag.segment}/{tag.segments}{predecessor}"
-        f" mode={tag.mode.value} {format_wishes(tag.penalties, tag.lead_s, tag.time_min_s)}"
+        f" mode={tag.mode.value}"
+        f" {format_wishes(tag.penalties, tag.lead_s, tag.time_min_s, tag.least_run_s)}"
+        + ("" if tag.handover_s is None else f" cost={tag.handover_s}")
         + (f" -- {comment}" if comment else "")
     )
 
 
-def format_wishes(penalties: Penalties, lead_s: int, time_min_s: int) -> str:
-    """The tag's last words, the same for all links; of the penalties six decimals are kept."""
-    lead = f" lead={lead_s}" if lead_s else ""
-    least = f" min={time_min_s}" if time_min_s else ""
-    return f"ei={_number(penalties.interruption)} eo={_number(penalties.overlap)}{lead}{least}"
+def format_wishes(
+    penalties: Penalties, lead_s: int, time_min_s: int, least_run_s: int | None
+) -> str:
+    """The tag's words that all links share; of the penalties six decimals are kept."""
+    seconds = (("lead", lead_s), ("min", time_min_s), ("least", least_run_s))
+    words = [f"ei={_number(penalties.interruption)}", f"eo={_number(penalties.overlap)}"]
+    return " ".join([*words, *(f"{name}={value}" for name, value in seconds if value)])
+
+
+def _number_or_none(text: str | None) -> int | None:
+    return None if text is None else int(text)
 
 
 def _number(value: float) -> str:

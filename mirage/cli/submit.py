@@ -50,12 +50,13 @@ how a link takes over if its predecessor still runs:
   --handover-signal S       asks the predecessor to end: TERM, B:USR1 (to the batch shell), none (wait for its end);
                             default: that of --signal, else TERM
   --handover-grace D        then it is cancelled after D; default: twice this chain's longest checkpoint, 5min at least
+  --handover-cost D         train: time lost by one handover, until the chain's own tell it (10min)
   --max-overlap D           both run together at most for D (UNLIMITED)
   --health-command CMD      service: exits 0 when the new link works; without it, SCRIPT creates $MIRAGE_READY_FILE
   --health-count N          so many times in a row (3)
 when it ends early:
   --on-failure A            a link exits with an error: stop (default), continue, or retry:N (N in a row may fail)
-  --min-runtime D           shorter links are suspect (1min) ...
+  --min-runtime D           shorter links are suspect (1min; for handovers a quarter of the limit) ...
   --max-short N             ... and N of them in a row end the chain (3; 0: never)
   --done-file PATH          the work is done when this file exists; default: $MIRAGE_DONE_FILE, or run `mirage done`
 who is told:

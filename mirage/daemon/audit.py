@@ -78,6 +78,7 @@ class Audit(Observer):
             "expected_overlap_s": decision.expected_overlap_s,
             "penalty_now_s": grounds.penalty_now_s,
             "penalty_later_s": grounds.penalty_later_s,
+            "handover_s": grounds.handover_s,
             "baseline": dict(grounds.baseline),
             "action": decision.action.value,
             "reason": reason,

@@ -7,6 +7,7 @@ assumption: the same job would have waited as long as it did, whenever it had en
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -84,7 +85,13 @@ class Impact:
     """Estimated: every decided release carried out at once, as in a service that only observes."""
     timer_lead_s: int = 0
     calibration: Calibration = Calibration()
+    training: int = 0
+    """Handovers of training chains that the service decided about,"""
+    handover_cost_s: float = 0
+    """and what they cost by what the chains knew then (`handover_s` of a decision)."""
     decisions: int = 0
+    fallbacks: Mapping[str, int] = field(default_factory=dict)
+    """Decisions that a policy left to what stands in for it, by the code of the guard."""
     held_back: Mapping[str, int] = field(default_factory=dict)
     """Releases that were decided and not carried out, by code; one a job and code."""
     outcomes: Mapping[str, int] = field(default_factory=dict)
@@ -119,6 +126,7 @@ def impact(records: Iterable[Json | None], since_s: int, until_s: int, timer_lea
     pairs: dict[Key, _Pair] = {}
     outcomes: dict[str, int] = {}
     decisions = unreadable = 0
+    fallbacks = Counter[str]()
     for record in records:
         key = _key(record)
         if record is None or key is None:
@@ -127,7 +135,10 @@ def impact(records: Iterable[Json | None], since_s: int, until_s: int, timer_lea
         recent = since_s <= record["at"] < until_s
         pair = pairs.setdefault(key, _Pair())
         _take(pair, record, recent)
-        decisions += recent and record["kind"] == "decision"
+        if recent and record["kind"] == "decision":
+            decisions += 1
+            if code := guard_in(str(record.get("reason", ""))):
+                fallbacks[code] += 1
         if recent and record["kind"] == "outcome":
             outcomes[str(record["outcome"])] = outcomes.get(str(record["outcome"]), 0) + 1
     done = [
@@ -139,12 +150,14 @@ def impact(records: Iterable[Json | None], since_s: int, until_s: int, timer_lea
     for pair in done:
         assert pair.handover
         sums.add(pair.handover, pair.wanted, timer_lead_s)
+        sums.add_cost(pair.acted or pair.last)
     held_back = Counter(code for pair in pairs.values() for code in sorted(pair.held_back))
     return Impact(
         handovers=len(done),
         timer_lead_s=timer_lead_s,
         calibration=calibration(done),
         decisions=decisions,
+        fallbacks=dict(fallbacks),
         held_back=dict(held_back),
         outcomes=outcomes,
         open_releases=sum(pair.released and pair.handover is None for pair in pairs.values()),
@@ -189,6 +202,15 @@ class _Sums:
     reactive: Costs = Costs()
     timer: Costs = Costs()
     policy: Costs = Costs()
+    training: int = 0
+    handover_cost_s: float = 0
+
+    def add_cost(self, decided: Json | None) -> None:
+        """``decided``: the decision that led to the handover."""
+        cost_s = decided.get("handover_s") if decided else None
+        if cost_s is not None:
+            self.training += 1
+            self.handover_cost_s += cost_s
 
     def add(self, handover: Json, wanted: Json | None, timer_lead_s: int) -> None:
         """``wanted``: the first decision to release the successor."""
@@ -209,6 +231,12 @@ class _Sums:
         self.reactive += _entered(end_s, wait_s, handover)
         self.timer += _entered(max(end_s - timer_lead_s, begin_s), wait_s, handover)
         self.policy += _entered(min(wanted_s, end_s), wait_s, handover)
+
+
+def guard_in(reason: str) -> str:
+    """The code of the guard that took a decision from its policy, `out-of-range`; empty: none did."""
+    match = re.match(r"\[([a-z-]+)[\]:]", reason)
+    return match[1] if match else ""
 
 
 def real_wait_s(handover: Json) -> int | None:

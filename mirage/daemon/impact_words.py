@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mirage.chain.durations import format_duration
 from mirage.daemon.impact import Costs, Impact
 
 FEWEST = 20
@@ -34,6 +35,7 @@ def sentences(found: Impact) -> list[str]:
             f"{found.not_known} handovers are in the measured row only: how long they waited is not"
             " known."
         )
+    lines += [*_handover_cost(found), *_fallbacks(found)]
     lines += [*_calibration(found), *_not_carried_out(found)]
     if found.handovers:
         lines.append(
@@ -42,6 +44,28 @@ def sentences(found: Impact) -> list[str]:
             " make real waits differ."
         )
     return lines
+
+
+def _handover_cost(found: Impact) -> list[str]:
+    if not found.training:
+        return []
+    each = format_duration(found.handover_cost_s / found.training)
+    return [
+        f"{found.training} handovers of training chains cost {hours(found.handover_cost_s)} h"
+        f" ({each} each) for saving and starting again."
+    ]
+
+
+def _fallbacks(found: Impact) -> list[str]:
+    if not found.decisions:
+        return []
+    count = sum(found.fallbacks.values())
+    by_guard = ", ".join(
+        f"{code} {number / found.decisions:.1%}" for code, number in sorted(found.fallbacks.items())
+    )
+    return [
+        f"Decisions by the fallback: {count / found.decisions:.1%}{by_guard and f' ({by_guard})'}."
+    ]
 
 
 def _not_carried_out(found: Impact) -> list[str]:

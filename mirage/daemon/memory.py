@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections.abc import Mapping
 
 from mirage.domain import Snapshot
 from mirage.errors import ClusterError
@@ -35,6 +36,7 @@ class Memory:
         self._digests: dict[str, str] = {}
         self._step_digests: dict[tuple[str, int], bytes] = {}
         self._now_s = 0
+        self._sharing: Mapping[str, frozenset[str]] = {}
 
     def warm_up(self, cluster: Cluster, snapshot: Snapshot) -> bool:
         """Fills waits and history from accounting, so that the first cycle can decide. Without it:
@@ -68,6 +70,7 @@ class Memory:
     def observe(self, snapshot: Snapshot) -> None:
         """Takes a cycle's snapshot in."""
         self._now_s = snapshot.at_s
+        self._sharing = snapshot.sharing
         self._waits.clear()
         self._digests.clear()
         recent = snapshot.at_s - 2 * DAY_S
@@ -85,7 +88,8 @@ class Memory:
 
     def waits(self, pool: str) -> Waits:
         if pool not in self._waits:
-            self._waits[pool] = Waits(self._book.recent(pool, self._now_s - WAITS_KEPT_S))
+            samples = self._book.recent(pool, self._now_s - WAITS_KEPT_S)
+            self._waits[pool] = Waits(samples, self._sharing)
         return self._waits[pool]
 
     def history(self, pool: str) -> History | None:

@@ -15,8 +15,21 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from mirage.chain.handoff import short_handovers
+from mirage.chain.run_law import run_law
 from mirage.chain.tag import ChainTag, parse_tag
-from mirage.domain import Action, Chain, ChainState, Decision, Job, Link, Snapshot
+from mirage.domain import (
+    HANDOVER_S,
+    Action,
+    Chain,
+    ChainState,
+    Decision,
+    Job,
+    Link,
+    Mode,
+    RunLaw,
+    Snapshot,
+)
 from mirage.ports import Advice, BatchPolicy, ChainStore, Clock, Observation, Policy, Store
 from slurm_sim.seconds import DAY_S
 
@@ -73,6 +86,8 @@ class Grounds:
     """Policy -> the action that it would take."""
     competing: int = 0
     """Links of the chain that compete for nodes already."""
+    handover_s: int | None = None
+    """What a handover costs a training chain; None: it is a service."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +138,7 @@ def tick(
     seen = _links_of(snapshot, only_user, left_out)
     now_s = clock.now_s()
     actions = observed(snapshot, store, clock, only_user=only_user, left_out=left_out)
-    pairs = list(_pairs(seen, snapshot))
+    snapshot, pairs = _with_pasts(list(_pairs(seen, snapshot)), snapshot, store, now_s)
     gains = store.gains(policy.name, now_s - DAY_S) if pairs else {}
     observations = [_observation(pair, snapshot, view, gains, now_s, step_s) for pair in pairs]
     for pair, observation, advice in zip(
@@ -166,6 +181,30 @@ class _Pair(NamedTuple):
     successor: Job
     tag: ChainTag
     predecessor: Job
+    run_law: RunLaw | None = None
+    """Of a link like the predecessor."""
+    short_handovers: int = 0
+
+
+def _with_pasts(
+    pairs: Sequence[_Pair], snapshot: Snapshot, store: ChainStore, now_s: int
+) -> tuple[Snapshot, list[_Pair]]:
+    """The pairs, and the snapshot, whose predecessors know how long earlier links ran."""
+    found: list[_Pair] = []
+    jobs: dict[int, Job] = {}
+    for pair in pairs:
+        job = pair.predecessor
+        links = store.links(job.user, pair.tag.chain_id) if pair.tag.segment > 2 else []
+        law = run_law(links, job)
+        if law is not None:
+            median_s = law.after(0 if job.start_s is None else now_s - job.start_s).median_s
+            if median_s < law.runs_s[-1]:
+                job = jobs[job.job_id] = replace(job, usual_run_s=median_s)
+        short = short_handovers(links, pair.tag.least_run_s)
+        found.append(pair._replace(predecessor=job, run_law=law, short_handovers=short))
+    if jobs:
+        snapshot = replace(snapshot, jobs=tuple(jobs.get(job.job_id, job) for job in snapshot.jobs))
+    return snapshot, found
 
 
 def _observation(
@@ -187,6 +226,10 @@ def _observation(
         waits=view.waits(pool),
         history=view.history(pool),
         snapshot=snapshot,
+        run_law=pair.run_law,
+        short_handovers=pair.short_handovers,
+        handover_s=HANDOVER_S if pair.tag.handover_s is None else pair.tag.handover_s,
+        is_handover_known=pair.tag.handover_s is not None,
         gains=gains.get((pair.predecessor.job_id, pair.successor.job_id), ()),
     )
 
@@ -378,6 +421,7 @@ def _grounds(advice: Advice, observation: Observation, baselines: Sequence[Polic
         penalty_now_s=advice.penalty_now_s,
         penalty_later_s=advice.penalty_later_s,
         baseline=baseline,
+        handover_s=observation.handover_s if observation.mode is Mode.TRAIN else None,
     )
 
 
@@ -453,6 +497,9 @@ def _inputs_hash(observation: Observation, policy: str, digest: str) -> str:
         observation.predecessor,
         observation.successor,
         observation.penalties,
+        observation.run_law,
+        observation.short_handovers,
+        observation.handover_s,
         tuple(observation.gains),
         digest,
     )

@@ -187,7 +187,7 @@ def _spec(job: Job, cluster: ClusterConfig, known: Known) -> JobSpec:
         nodes=job.nodes,
         time_limit_s=job.time_limit_s,
         time_min_s=_time_min_s(job),
-        runtime_s=known.runtimes.get(job.job_id, job.expected_limit_s if job.lead_s else None),
+        runtime_s=known.runtimes.get(job.job_id, _expected_run_s(job)),
         user=job.user,
         partition=_partition(job, (partition.name for partition in cluster.partitions)),
         submit_s=None,
@@ -204,6 +204,12 @@ def _time_min_s(job: Job) -> int | None:
     if not job.time_min_s:
         return None
     return job.time_min_s if job.time_limit_s is None else min(job.time_min_s, job.time_limit_s)
+
+
+def _expected_run_s(job: Job) -> int | None:
+    """None: until its limit."""
+    is_early = job.lead_s or job.usual_run_s is not None
+    return job.expected_limit_s if is_early else None
 
 
 def _spec_of(job: Job, cluster: ClusterConfig) -> JobSpec:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, overload
 
 import numpy as np
@@ -36,8 +36,16 @@ class Alike(NamedTuple):
 class Waits(Sequence[WaitSample]):
     """Jobs that started and how long they waited, oldest start first."""
 
-    def __init__(self, samples: Sequence[WaitSample]) -> None:
+    def __init__(
+        self,
+        samples: Sequence[WaitSample],
+        sharing: Mapping[str, frozenset[str]] | None = None,
+    ) -> None:
+        """``sharing``: by partition those that share a node with it (`Snapshot.sharing`); None: all
+        do.
+        """
         self._samples = samples
+        self._sharing = sharing
         names = {sample.partition for sample in samples}
         self._codes = {name: code for code, name in enumerate(sorted(names))}
         self._partition = np.array(
@@ -65,22 +73,29 @@ class Waits(Sequence[WaitSample]):
         """The waits of the jobs most like ``job``: as alike as leaves ``at_least``.
 
         Same partition, size and time limit within a factor of two; else same partition and size;
-        else same partition; else all of the pool, and then the words say of which partitions. A job
-        whose limit backfill may shorten fits where one of its --time-min does.
+        else same partition; else like size in all partitions that share a node with it, and then
+        the words say which. With fewer: those of the same partition, or of these; perhaps none. A
+        job whose limit backfill may shorten fits where one of its --time-min does.
         """
-        for alike, words, is_like in self._narrowing(job):
+        narrowing = list(self._narrowing(job))
+        for alike, words, is_like in narrowing:
             if int(alike.sum()) >= at_least:
-                return Alike(self.wait_s[alike], words, is_like)
-        if alike.all():  # no other partition has any
-            return Alike(self.wait_s, words, is_like)
-        words = f"jobs of {self.partitions()}, as too few of {job.partition} have started,"
-        return Alike(self.wait_s, words, lambda _: True)
+                return self._alike(alike, words, is_like)
+        for alike, words, is_like in narrowing[-2:]:
+            if alike.any():
+                return self._alike(alike, words, is_like)
+        alike, _, is_like = narrowing[-1]
+        return self._alike(alike, f"jobs for the nodes of {job.partition}", is_like)
 
-    def partitions(self, last: int | None = None) -> str:
+    def _alike(self, alike: Mask, words: str, is_like: Callable[[Job], bool]) -> Alike:
+        return Alike(self.wait_s[alike], words, is_like)
+
+    def partitions(self, last: int | None = None, these: Mask | None = None) -> str:
         """Where these jobs (the ``last`` ones) ran, for people: `partition gpu`, `partitions debug,
         gpu`.
         """
-        seen = set(self._partition[-last if last else 0 :].tolist())
+        ran = self._partition if these is None else self._partition[these]
+        seen = set(ran[-last if last else 0 :].tolist())
         names = sorted(name for name, code in self._codes.items() if code in seen)
         more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
         return f"partition{'s' if len(names) > 1 else ''} {', '.join(names[:MOST_NAMES])}{more}"
@@ -106,6 +121,25 @@ class Waits(Sequence[WaitSample]):
         yield limit, "like jobs", has_limit
         yield size, "jobs of like size and any time limit", has_size
         yield partition, "jobs of the same partition and any size", shares_partition
+        rivals = self._rivals(names)
+        near_codes = [
+            code for name, code in self._codes.items() if rivals is None or name in rivals
+        ]
+        near = np.isin(self._partition, near_codes) & _within_factor_2(self._nodes, job.nodes)
+
+        def competes(other: Job) -> bool:
+            is_near = rivals is None or not rivals.isdisjoint(other.partition.split(","))
+            return is_near and _is_within_factor_2(other.nodes, job.nodes)
+
+        where = self.partitions(these=near)
+        words = f"jobs of {where} and like size, as too few of {job.partition} have started,"
+        yield near, words, competes
+
+    def _rivals(self, names: set[str]) -> set[str] | None:
+        """The partitions that share a node with one of these; None: all."""
+        if self._sharing is None:
+            return None
+        return {rival for name in names for rival in self._sharing.get(name, {name})}
 
 
 def _within_factor_2(values: NDArray[np.int64], value: int) -> Mask:

@@ -19,6 +19,12 @@ LEAVES_EARLY = f"""#!/bin/sh
 log resumed
 sleep 300 & wait $!
 """
+ENDS_BY_ITSELF = f"""#!/bin/sh
+#SBATCH -N1 -t5 -o /dev/null
+{LOG}trap 'log saved; exit 0' TERM
+log resumed
+sleep 40 & wait $!
+"""
 SAVES_AT_ITS_END = """#!/bin/sh
 #SBATCH -N1 -t1 -o /dev/null --signal=B:USR1@20
 [ "$MIRAGE_SEGMENT" = 2 ] || exit 0
@@ -90,6 +96,26 @@ def test_handovers_come_before_the_chains_own_signal_and_a_cut_checkpoint_is_tol
     assert f"link 1 (job {slow_jobs[0]}) is cancelled, since it did not end within 3 s" in said[1]
     assert all("--handover-grace=60s" in text for text in said)
     assert early_jobs[1] == second["job_id"]
+
+
+def test_a_chain_whose_links_end_early_is_followed_at_that_end(site, service):
+    """Links of 5 min end after 40 s by themselves. With a lead of 20 s the second one's successor
+    is let in 20 s before that, not before the limit.
+    """
+    service.configure(lead_s=20)
+    with service.running():
+        words = ["--segments=3", "--min-runtime=5s", site.script(ALICE, "40s.sh", ENDS_BY_ITSELF)]
+        chain, _ = site.submit_chain(ALICE, *words)
+        until(lambda: "3 resumed" in log_of(site, chain), 150, "the third link's work")
+        until(lambda: report_of(site, chain)["links"][1]["end"], 20, "the daemon to see it", 1)
+        first, second, third = report_of(site, chain)["links"]
+        site.run(ALICE, "mirage", "cancel", chain)
+    assert second["released"] is None, "nothing was known of the first link's end"
+    assert third["released"]
+    assert 10 <= third["released"] - second["start"] <= 35
+    assert third["interruption_s"] == 0
+    assert log_of(site, chain)[:4] == ["1 resumed", "2 resumed", "2 saved", "3 resumed"]
+    assert first["end"] - first["start"] >= 40
 
 
 def test_a_last_link_that_leaves_at_its_signal_is_used_up_for_everybody(site, service):

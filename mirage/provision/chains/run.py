@@ -49,6 +49,8 @@ class Scenario:
     """To which backfill may shorten a link's limit; None: it may not."""
     time_min_extends: bool = False
     """Slurm's rule for such links (`slurm_sim.config.Params`)."""
+    run_s: int | None = None
+    """A link ends by itself after so long; None: at its limit."""
     ahead: int = AHEAD[Mode.TRAIN]
     """Successors that a chain has in the queue at most."""
     warm_up_s: int = 8 * DAY_S
@@ -238,6 +240,7 @@ class ChainJobs:
             JobSpec(
                 self._scenario.link_nodes,
                 self._scenario.limit_s,
+                self._scenario.run_s,
                 user=USER,
                 dependency=after,
                 comment=format_tag(tag),
@@ -259,7 +262,8 @@ class ChainJobs:
                 queued.remove((other, job_id))
             if other.segment < tag.segment:  # its turn is over
                 self._ends_s.append((self._simulator.now_s, job_id))
-        self._ends_s += [(self._simulator.now_s + HANDOVER_S, job_id) for job_id in running]
+        alive = [job_id for job_id in running if self._simulator.job(job_id).end_s is None]
+        self._ends_s += [(self._simulator.now_s + HANDOVER_S, job_id) for job_id in alive]
         running[:] = [job.job_id]
         if not queued:
             self._submit_next(tag, job.job_id)

@@ -65,6 +65,7 @@ class PoolWaits(Waits):
     def __init__(self, starts: PoolStarts, first: int, last: int) -> None:
         part = slice(first, last)
         self._start_s = starts.start_s[part]
+        self._sharing = None
         self._codes = {PARTITION: 0}
         self._partition = np.zeros(last - first, dtype=np.int32)
         self._nodes = starts.nodes[part]
@@ -76,7 +77,7 @@ class PoolWaits(Waits):
         """Kept: the same is asked for each ratio of penalties."""
         key = PairJob(job.nodes, job.time_limit_s or 0, 0), at_least
         if key not in self._alike:
-            self._alike[key] = super().like(job, at_least)
+            self._alike[key] = super().like(replace(job, partition=PARTITION), at_least)
         return self._alike[key]
 
     def __len__(self) -> int:

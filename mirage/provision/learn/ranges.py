@@ -36,7 +36,7 @@ def ranges_of(episodes: Sequence[Episode]) -> dict[str, tuple[float, float]]:
 
 def outside(ranges: Ranges, matrices: Vectors, remaining_s: Ints) -> list[str | None]:
     """Of each state, (n, 144, 40) and (n,), what is farthest out of range (`queued_jobs 4,000 >
-    310`), or None.
+    310`), or None. Whether that changes a model's answer only the model can tell (`clipped`).
 
     A quarter of the range, or a tenth of its greatest value where that is more, is allowed on
     either side: between a busy training month and a busier one trees repeat their edge, and
@@ -49,6 +49,22 @@ def outside(ranges: Ranges, matrices: Vectors, remaining_s: Ints) -> list[str | 
     excess = np.maximum(inputs - high, low - inputs) / np.maximum(allowed, 1e-9)
     excess[np.isnan(inputs)] = np.inf
     return [_words(names, row, worst, low, high) for row, worst in zip(inputs, excess, strict=True)]
+
+
+def clipped(ranges: Ranges, matrices: Vectors, remaining_s: Ints) -> tuple[Vectors, Ints]:
+    """The same states, whose values beyond the ranges are at their edges.
+
+    A row of the past may be below them: before the predecessor became eligible its columns are 0.
+    """
+    low, high = np.full(len(NAMES), -np.inf), np.full(len(NAMES), np.inf)
+    for index, name in enumerate(NAMES):
+        if name in ranges:
+            low[index], high[index] = ranges[name]
+    result = np.minimum(matrices, high[:-1].astype(np.float32))
+    result[:, -1] = np.maximum(result[:, -1], low[:-1].astype(np.float32))
+    if "remaining_s" not in ranges:
+        return result, remaining_s
+    return result, np.clip(remaining_s, int(low[-1]), int(high[-1]))
 
 
 def _inputs(now: Vectors, remaining_s: Ints) -> Floats:

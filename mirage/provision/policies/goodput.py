@@ -23,10 +23,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirage.chain.durations import format_duration
+from mirage.chain.handoff import RECENT
 from mirage.config import GoodputConfig
-from mirage.domain import Action, Job, Mode, Penalties
+from mirage.domain import Action, Job, Mode, Penalties, RunLaw
 from mirage.ports import Advice, BatchPolicy, Observation, Policy
-from mirage.provision.policies.heuristics import end_is_away, nodes_are_free, not_yet
+from mirage.provision.policies.heuristics import (
+    end_is_away,
+    no_wait_known,
+    nodes_are_free,
+    not_yet,
+)
 
 Floats = NDArray[np.float64]
 
@@ -38,6 +44,8 @@ that old, it is not released.
 """
 TAIL = 1.5
 """A wait that is under way and longer than all known ones is taken to last so many times as long."""
+MOST_SHORT = 2
+"""With so many short links among the last handovers the known waits are not those of the chain."""
 AGES = 48
 """The best age of a release is looked for at so many parts of a link's length."""
 NAME = "goodput"
@@ -82,14 +90,18 @@ def wait_law(ended_s: Floats, under_way_s: Floats) -> WaitLaw:
     return WaitLaw(values_s, shares)
 
 
-def least_loss(law: WaitLaw, length_s: float, handover_s: float) -> float:
+def least_loss(law: WaitLaw, runs: RunLaw, handover_s: float) -> float:
     """The least share of time that a chain can lose if each link is released at one age, (0, 1].
 
-    ``length_s``: how long a link may run. ``handover_s``: time lost by one handover.
+    ``runs``: how long links run by themselves. ``handover_s``: time lost by one handover.
     """
-    ages_s = np.linspace(0, length_s, AGES + 1)[:, None]
-    late_s = np.maximum(ages_s + law.waits_s - length_s, 0) @ law.shares
-    lasts_s = ages_s[:, 0] + law.waits_s @ law.shares
+    ages_s = np.linspace(0, runs.runs_s[-1], AGES + 1)
+    late_s, lasts_s = np.zeros_like(ages_s), np.zeros_like(ages_s)
+    for run_s, share in zip(runs.runs_s, runs.shares, strict=True):
+        # At the predecessor's end Slurm's own dependency lets the successor in.
+        released_s = np.minimum(ages_s, run_s)[:, None]
+        late_s += share * (np.maximum(released_s + law.waits_s - run_s, 0) @ law.shares)
+        lasts_s += share * (released_s[:, 0] + law.waits_s @ law.shares)
     losses = (handover_s + late_s) / np.maximum(lasts_s, 1.0)
     return float(min(1.0, losses.min()))
 
@@ -104,13 +116,11 @@ class Goodput:
     def decide(self, observation: Observation) -> Advice:
         if observation.predecessor.is_queueing:
             return self._follow(observation)
-        if advice := not_yet(observation):
+        if advice := not_yet(observation) or too_many_short(observation):
             return advice
         law, words = self._law(observation)
         if law is None:
-            return Advice(
-                action=Action.WAIT, reason="no job has been seen to start yet, so no wait is known"
-            )
+            return no_wait_known(observation)
         return would_start_now(observation) or self._weigh(observation, law, words)
 
     def _law(self, observation: Observation) -> tuple[WaitLaw | None, str]:
@@ -130,16 +140,22 @@ class Goodput:
         remaining_s = observation.remaining_s
         assert length_s is not None
         assert remaining_s is not None
-        loss = least_loss(law, length_s, observation.handover_s)
-        share = law.share_above(remaining_s)
+        runs = observation.run_law or RunLaw((length_s,), (1.0,))
+        loss = least_loss(law, runs, observation.handover_s)
+        share = sum(part * law.share_above(end_s) for end_s, part in observation.ends)
         least_s = remaining_s - (1 - LEAST_RUN) * length_s
         is_too_soon = least_s > 0 and law.share_above(least_s) < 0.5
         release = share >= self.config.caution * loss and not is_too_soon
-        late_s = float(np.maximum(law.waits_s - remaining_s, 0) @ law.shares)
+        late_s = sum(
+            part * float(np.maximum(law.waits_s - end_s, 0) @ law.shares)
+            for end_s, part in observation.ends
+        )
+        known = "" if observation.is_handover_known else ", not measured yet"
+        cost = f"{format_duration(observation.handover_s)}{known}"
         chance = (
             f"it would rather start within {format_duration(least_s)}, which is too soon"
             if is_too_soon
-            else f"a release is worth a handover from {self.config.caution * loss:.2%} on"
+            else f"a release is worth a handover ({cost}) from {self.config.caution * loss:.2%} on"
         )
         return Advice(
             action=Action.RELEASE if release else Action.WAIT,
@@ -163,6 +179,18 @@ class Goodput:
             reason=f"its predecessor has waited for {format_duration(waited_s)}; the next link"
             f" follows it into the queue after {format_duration(pause_s)}",
         )
+
+
+def too_many_short(observation: Observation) -> Advice | None:
+    """Wait for the end while the chain's last handovers show that waits are shorter than known."""
+    if observation.short_handovers < MOST_SHORT:
+        return None
+    return Advice(
+        action=Action.WAIT,
+        reason=f"[short-links] {observation.short_handovers} of this chain's last {RECENT}"
+        " handovers ended a link below its least run time, so the next one is let in at the end;"
+        f" {end_is_away(observation)}",
+    )
 
 
 def would_start_now(observation: Observation) -> Advice | None:

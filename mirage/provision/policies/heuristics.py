@@ -28,6 +28,10 @@ def end_is_away(observation: Observation) -> str:
     reason.
     """
     left, lead_s = format_duration(observation.remaining_s or 0), observation.predecessor.lead_s
+    law = observation.run_law
+    if law is not None and observation.predecessor.usual_run_s is not None:
+        links = "an earlier link" if law.early == 1 else f"{law.early} earlier links"
+        return f"its predecessor should end in {left}, as {links} did before the limit"
     if not lead_s:
         return f"its predecessor's limit is {left} away"
     return (
@@ -48,6 +52,15 @@ def not_yet(observation: Observation) -> Advice | None:
         return Advice(action=Action.WAIT, reason="its predecessor has not started yet")
     return Advice(
         action=Action.WAIT, reason="its predecessor has no time limit, so its end is unknown"
+    )
+
+
+def no_wait_known(observation: Observation) -> Advice:
+    """Wait for the end: nothing tells how long the successor would wait."""
+    return Advice(
+        action=Action.WAIT,
+        reason="no job that competes for the nodes of partition"
+        f" {observation.successor.partition} has been seen to start yet, so no wait is known",
     )
 
 

@@ -23,7 +23,7 @@ from mirage.ports import Advice, Observation, Policy
 from mirage.provision.learn.about import ProvisionAbout
 from mirage.provision.learn.episode import STEP_S, Ints
 from mirage.provision.learn.model import Assessment, Model, States, release_by_mean
-from mirage.provision.learn.ranges import outside
+from mirage.provision.learn.ranges import clipped, outside
 from mirage.provision.policies.heuristics import end_is_away, not_yet
 from mirage.state.encoder import JobPair, Vectors
 from slurm_sim.errors import SimulationError
@@ -37,6 +37,8 @@ LEAST_KNOWN = 0.9
 """Share of the 144 rows that must be known: a poll or two may fail, hours may not."""
 MOST_STEPS_OLD = 2
 """The newest row may be so many steps older than the decision."""
+FAR_FACTOR = 2.0
+"""Waits that differ by less tell the same, beside `STEP_S`."""
 SIZES = (0.5, 1.1)
 """The pool may have so many times the nodes that the model was trained with: fewer when some are
 down.
@@ -81,9 +83,10 @@ class LearnedPolicy:
     def _assessed(self, observations: Sequence[Observation]) -> list[Advice | str]:
         """The model's advice, or why there is none."""
         states = states_of(observations)
+        far = outside(self.about.ranges, states.matrices, states.remaining_s)
         answers: list[Advice | str] = [
-            f"out-of-range: {words}" if words else ""
-            for words in outside(self.about.ranges, states.matrices, states.remaining_s)
+            f"out-of-range: {words}" if np.isnan(matrix[-1]).any() else ""
+            for words, matrix in zip(far, states.matrices, strict=True)
         ]
         if self.live_forecast is not None:
             states = replace(
@@ -93,13 +96,25 @@ class LearnedPolicy:
         if not inside:
             return answers
         try:
-            assessment = self.model.assess(chosen(states, inside))
+            asked = chosen(states, inside)
+            said = self.model.assess(asked)
+            is_far = any(far[index] for index in inside)
+            at_edge = self.model.assess(self._clipped(asked)) if is_far else said
         except Exception as error:  # a model that fails must not leave users without an answer
             log.exception("model %s failed on %d pairs", self.name, len(inside))
             return [words or f"model-failed: {error!r}" for words in answers]
         for row, index in enumerate(inside):
-            answers[index] = self._advice(observations[index], assessment, row)
+            if far[index] and changes_answer(said, at_edge, row):
+                answers[index] = f"out-of-range: {far[index]} changes the answer"
+            else:
+                used = at_edge if far[index] else said
+                answers[index] = self._advice(observations[index], used, row)
         return answers
+
+    def _clipped(self, states: States) -> States:
+        """The states with what is beyond training at its edge."""
+        matrices, remaining_s = clipped(self.about.ranges, states.matrices, states.remaining_s)
+        return replace(states, matrices=matrices, remaining_s=remaining_s)
 
     def _advice(self, observation: Observation, said: Assessment, row: int) -> Advice:
         memory = self.model.traits.memory
@@ -118,6 +133,16 @@ class LearnedPolicy:
         return replace(
             _advice(self.name, observation, said, row, release, since), gain=_finite(gain)
         )
+
+
+def changes_answer(said: Assessment, at_edge: Assessment, row: int) -> bool:
+    """Whether a state beyond training makes another answer than one at the edge of training: the
+    other choice, or a median wait that is over `FAR_FACTOR` times as long or as short.
+    """
+    if bool(said.release[row]) != bool(at_edge.release[row]):
+        return True
+    waits_s = np.array([said.wait_p50_s[row], at_edge.wait_p50_s[row]]) + STEP_S
+    return bool(waits_s.max() > FAR_FACTOR * waits_s.min())
 
 
 def _forecasts(

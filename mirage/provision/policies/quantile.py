@@ -8,6 +8,7 @@ last.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +17,12 @@ from numpy.typing import NDArray
 from mirage.chain.durations import format_duration
 from mirage.domain import Action, Penalties
 from mirage.ports import Advice, Observation
-from mirage.provision.policies.heuristics import end_is_away, nodes_are_free, not_yet
+from mirage.provision.policies.heuristics import (
+    end_is_away,
+    no_wait_known,
+    nodes_are_free,
+    not_yet,
+)
 
 
 @dataclass(frozen=True)
@@ -31,9 +37,7 @@ class Quantile:
         alike = observation.waits.like(observation.successor, self.at_least)
         waits_s = alike.wait_s[-self.last :]
         if not len(waits_s):
-            return Advice(
-                action=Action.WAIT, reason="no job has been seen to start yet, so no wait is known"
-            )
+            return no_wait_known(observation)
         return _would_start_now(observation) or _advise(observation, waits_s, alike.words)
 
 
@@ -74,6 +78,27 @@ def penalty(waits_s: NDArray[np.float64], lead_s: float, penalties: Penalties) -
     return penalties.interruption * interruption_s + penalties.overlap * overlap_s
 
 
+def penalty_in(delay_s: float, waits_s: NDArray[np.float64], observation: Observation) -> float:
+    """Expected penalty of a release after ``delay_s``, over the ends that the predecessor may have.
+
+    One that has ended by then has let its successor in at its end.
+    """
+    return sum(
+        share * penalty(waits_s, max(end_s - delay_s, 0), observation.penalties)
+        for end_s, share in observation.ends
+    )
+
+
+def least_later(waits_s: NDArray[np.float64], observation: Observation) -> float:
+    """The least expected penalty of a release at a later decision point.
+
+    With one end the penalty is convex in the time left, so the next point decides.
+    """
+    ends, step_s = observation.ends, observation.step_s
+    last = 1 if len(ends) == 1 else max(1, math.ceil(ends[-1][0] / step_s))
+    return min(penalty_in(k * step_s, waits_s, observation) for k in range(1, last + 1))
+
+
 def _advise(observation: Observation, waits_s: NDArray[np.float64], words: str) -> Advice:
     remaining_s, penalties = observation.remaining_s, observation.penalties
     assert remaining_s is not None
@@ -83,12 +108,13 @@ def _advise(observation: Observation, waits_s: NDArray[np.float64], words: str) 
     )
     # Decisions come every step_s: where the quantile lies between two of them, the cheaper one is
     # taken.
-    later_s = max(remaining_s - observation.step_s, 0)
-    penalty_now_s, penalty_later_s = (
-        penalty(waits_s, each_s, penalties) for each_s in (remaining_s, later_s)
-    )
-    release = lead_s > 0 and (remaining_s <= lead_s or penalty_now_s < penalty_later_s)
-    interruption_s, overlap_s = expected_costs(waits_s, remaining_s)
+    penalty_now_s = penalty_in(0, waits_s, observation)
+    penalty_later_s = least_later(waits_s, observation)
+    is_due = len(observation.ends) == 1 and remaining_s <= lead_s
+    release = lead_s > 0 and (is_due or penalty_now_s < penalty_later_s)
+    costs = [(share, *expected_costs(waits_s, end_s)) for end_s, share in observation.ends]
+    interruption_s = sum(share * late_s for share, late_s, _ in costs)
+    overlap_s = sum(share * early_s for share, _, early_s in costs)
     return Advice(
         action=Action.RELEASE if release else Action.WAIT,
         reason=f"{len(waits_s)} {words} waited {format_duration(waits_s.min())} to"

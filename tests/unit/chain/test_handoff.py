@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from mirage.chain.handoff import handoffs
+from mirage.chain.handoff import handoffs, short_handovers
 from mirage.domain import JobState, Link
 
 
@@ -64,3 +64,33 @@ def test_what_a_link_gave_up_counts_from_its_signal_if_it_has_one():
     assert handoffs([first, second])[0].cut_short_s == 600
     assert handoffs([replace(first, lead_s=300), second])[0].cut_short_s == 240
     assert handoffs([replace(first, lead_s=600), second])[0].cut_short_s == 0
+
+
+def chain(*runs_s, wait_s=10, limit_s=4000):
+    """Links that ran so long each until their successor, which waited ``wait_s``, asked them."""
+    found, at_s = [], 0
+    for segment, run_s in enumerate(runs_s, start=1):
+        one = link(segment, segment, segment - 1 or None, at_s, at_s + run_s + 5)
+        entered_s = at_s - wait_s
+        found.append(replace(one, time_limit_s=limit_s, eligible_s=entered_s, released_s=entered_s))
+        at_s += run_s
+    return found
+
+
+def test_handovers_that_end_a_link_too_early_are_counted():
+    """Of links of 4000 s; the last one still runs. The successor hardly waited."""
+    assert short_handovers(chain(100, 3000, 200, 3000, 300, 3000), None) == 2, "of the last four"
+    assert short_handovers(chain(100, 200, 300, 300, 300, 4000), None) == 4
+    assert short_handovers(chain(999, 3000), 995) == 0, "its owner's least run time"
+    assert short_handovers(chain(999, 3000), 1005) == 1
+    assert short_handovers([], None) == 0
+
+
+def test_a_link_that_a_long_wait_ended_was_not_let_go_for_nothing():
+    assert short_handovers(chain(100, 200, 3000, wait_s=2000), None) == 0
+
+
+def test_a_link_that_ended_by_itself_was_not_cut():
+    first, second = chain(100, 3000)
+    second = replace(second, start_s=first.end_s + 50)
+    assert short_handovers([first, second], None) == 0

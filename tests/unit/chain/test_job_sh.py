@@ -981,6 +981,50 @@ def test_the_grace_follows_the_chains_own_checkpoints(
     assert expected_s - 20 <= (asked.grace_s or 0) <= expected_s
 
 
+@pytest.mark.parametrize(
+    ("past", "said_s", "word"),
+    [
+        ([], None, ""),
+        ([], 900, " cost=900"),
+        ([(100, None)], 900, " cost=100"),
+        ([(-50, None)], None, ""),  # a clock went back
+        ([(10**8, None)], None, ""),  # or far ahead: the tag must stay readable
+        ([(100, None), (40, 200)], None, " cost=150"),  # of 40 s: its script said when it went on
+    ],
+)
+def test_the_tag_tells_what_the_chains_own_handovers_cost(
+    rig: Rig, past: list[tuple[int, int | None]], said_s: int | None, word: str
+) -> None:
+    change(rig, handover=Handover(cost_s=said_s))
+    rig.script("true")
+    for segment, (work_s, ready_s) in enumerate(past, start=11):
+        record = f"job=5\ngrace=300\nasked=1000\ngone=1001\nto={segment + 1}\n"
+        (rig.folder / f"handover.{segment}").write_text(f"{record}work={1000 + work_s}\n")
+        if ready_s is not None:
+            ready = rig.folder / f"ready.{segment + 1}"
+            ready.touch()
+            os.utime(ready, (1000 + ready_s,) * 2)
+    (rig.folder / "handover.30").write_text("job=pause\n")
+    rig.run(1, 11)
+    (comment,) = (
+        line
+        for line in (rig.fake / "sbatch.args").read_text().splitlines()
+        if line.startswith("--comment=")
+    )
+    assert comment.partition(" eo=1")[2] == word
+
+
+def test_a_handover_notes_when_its_successor_works(rig: Rig) -> None:
+    rig.script(TRAINING)
+    start_first(rig)
+    rig.start(2, 12, 11)
+    wait_until(lambda: "2 starts" in trace(rig))
+    wait_until(lambda: "work=" in (rig.folder / "handover.1").read_text())
+    record = dict(line.split("=") for line in (rig.folder / "handover.1").read_text().splitlines())
+    assert record["to"] == "2"
+    assert int(record["asked"]) <= int(record["gone"]) <= int(record["work"])
+
+
 def test_a_handover_that_the_overlap_cuts_off_names_it(rig: Rig) -> None:
     change(rig, handover=Handover(signal="USR2", max_overlap_s=2))
     rig.script(TRAINING.replace("USR1", "").replace("trap", "trap '' USR2; trap"))

@@ -539,6 +539,18 @@ def test_every_option_of_the_manual_is_in_the_table() -> None:
             ["--segments=2", "--health-command=true", "train.sbatch"],
             "no meaning without --mode service",
         ),
+        (
+            ["--segments=2", "--handover-cost=3h", "--time=2:00:00", "train.sbatch"],
+            "--handover-cost 3h: a link of --time 2:00:00 would make no progress",
+        ),
+        (
+            ["--segments=2", "--handover-cost=5min", "--mode=service", "train.sbatch"],
+            "--handover-cost has no meaning with --mode service",
+        ),
+        (
+            ["--segments=2", "--handover-cost=soon", "train.sbatch"],
+            "--handover-cost: 'soon' is not a duration",
+        ),
         (["--segments=2", "--done-file=train.sbatch", "train.sbatch"], "exists already"),
         (["--segments=2", "--time"], "--time needs a value"),
     ],
@@ -941,6 +953,20 @@ def test_the_signals_lead_stands_in_the_tag_of_all_links(
         "Slurm never sends one without a lead"
     )
     assert values(site)["m_wishes"] == (f"'ei=1 eo=1 lead={lead_s}'" if lead_s else "'ei=1 eo=1'")
+
+
+def test_what_the_owner_says_of_handovers_stands_in_the_tag(site: Site) -> None:
+    main(["--segments=3", "--handover-cost=15min", "--min-runtime=2h", "train.sbatch"])
+    tags = [parse_tag(option(call, "comment")) for call in site.sbatch_calls()]
+    assert [(tag.least_run_s, tag.handover_s) if tag else None for tag in tags] == [(7200, 900)] * 2
+    assert values(site)["m_wishes"] == "'ei=1 eo=1 least=7200'"
+    assert (values(site)["m_cost"], values(site)["m_min_runtime"]) == ("900", "7200")
+
+
+def test_without_a_word_of_its_owner_the_tag_says_nothing_of_handovers(site: Site) -> None:
+    main(["--segments=2", "train.sbatch"])
+    assert option(site.sbatch_calls()[0], "comment").endswith("mode=train ei=1 eo=1")
+    assert values(site)["m_cost"] == "''"
 
 
 def test_the_command_line_goes_before_the_environment_and_that_before_the_script(

@@ -63,6 +63,13 @@ def test_the_lead_of_the_chains_signal_is_its_last_word() -> None:
     )
 
 
+def test_the_least_run_and_the_cost_of_a_handover_follow_the_lead() -> None:
+    tag = replace(TAG, lead_s=300, least_run_s=7200, handover_s=0)
+    assert format_tag(tag) == f"{SOUND} lead=300 least=7200 cost=0"
+    assert parse_tag(f"{SOUND} lead=300 least=7200 cost=0 -- mine") == tag
+    assert parse_tag(f"{SOUND} cost=540") == replace(TAG, handover_s=540)
+
+
 def test_the_first_link_has_no_predecessor() -> None:
     first = ChainTag(
         chain_id="k3m9pq2xha",
@@ -116,6 +123,10 @@ def test_the_users_own_comment_follows_and_changes_nothing(comment: str) -> None
         f"{SOUND} lead=99999999999999999999",
         f"{SOUND} lead=300 lead=300",
         f"{SOUND} lead=3e2",
+        f"{SOUND} least=0",
+        f"{SOUND} cost=-1",
+        f"{SOUND} cost=12345678",
+        f"{SOUND} cost=5 lead=300",
     ],
 )
 def test_anything_malformed_is_no_tag(comment: str) -> None:

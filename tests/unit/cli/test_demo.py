@@ -7,15 +7,20 @@ from pathlib import Path
 
 import pytest
 
+from mirage.chain.handoff import handoffs
 from mirage.cli.demo import _chosen
+from mirage.config import GoodputConfig
 from mirage.errors import InputError
 from mirage.models.shipped import shipped
 from mirage.provision.chains.oracle import OraclePolicy
 from mirage.provision.chains.run import CLUSTER, Scenario, run_chains
 from mirage.provision.chains.workload import other_jobs
+from mirage.provision.policies.goodput import Goodput
 from mirage.provision.policies.heuristics import Reactive
 from mirage.provision.policies.learned import LearnedPolicy
 from mirage.provision.policies.quantile import Quantile
+from slurm_sim import JobSpec, Simulator
+from slurm_sim.config import ClusterConfig, Params, Partition, make_nodes, whole_nodes
 from slurm_sim.seconds import DAY_S, HOUR_S
 
 SMALL = Scenario(
@@ -47,6 +52,65 @@ def test_chains_by_the_default_of_training_chains() -> None:
         assert progress.handovers == len(started) - 1 >= 4
         assert 0 < progress.goodput <= 1 - progress.handovers * 600 / progress.wall_s + 1e-9
     assert result.total().wall_s == sum(part.wall_s for part in result.progress())
+
+
+def steady_queue(scenario: Scenario) -> Simulator:
+    """Two nodes: one for the chain, one for the others' jobs of an hour, which queue for hours."""
+    before = [hour * HOUR_S for hour in range(scenario.warm_up_s // HOUR_S) for _ in range(2)]
+    backlog = [scenario.warm_up_s + HOUR_S] * 9
+    after = range(scenario.warm_up_s, scenario.end_s, HOUR_S)
+    jobs = [JobSpec(1, HOUR_S, user="x", submit_s=it) for it in sorted([*before, *backlog, *after])]
+    return Simulator(whole_nodes(2, max_time_s=7 * DAY_S), jobs)
+
+
+def test_a_chain_whose_links_end_early_by_themselves_is_followed_there() -> None:
+    """Links of 9 h end after 6 h. Once two have done so the next one is there in time."""
+    early = Scenario(
+        chains=1,
+        lasts_s=2 * DAY_S,
+        warm_up_s=DAY_S,
+        link_nodes=1,
+        limit_s=9 * HOUR_S,
+        run_s=6 * HOUR_S,
+    )
+    result = run_chains(early, lambda _: Quantile(5, 1), lambda _: None, steady_queue)
+    gaps_s = [handoff.interruption_s for handoff in handoffs(result.chains[0])]
+    assert gaps_s[0] >= HOUR_S
+    assert len(gaps_s) >= 6
+    assert max(gaps_s[2:]) <= 600, gaps_s
+
+
+def cleared_backlog(scenario: Scenario) -> Simulator:
+    """Sixty jobs waited 10 h for nodes of `main`; since then two are free, and one job queues in a
+    partition that shares only the third.
+    """
+    nodes = make_nodes(4)
+    names = [node.name for node in nodes]
+    main, side = (
+        Partition(name, tuple(part)) for name, part in (("main", names[:3]), ("side", names[2:]))
+    )
+    cluster = ClusterConfig(nodes, (main, side), Params())
+    jobs = [
+        *[JobSpec(1, 10 * HOUR_S, user="x", partition="main")] * 3,
+        JobSpec(1, 9 * DAY_S, user="x", partition="side"),
+        *[JobSpec(1, 12 * HOUR_S, 60, user="x", partition="main", submit_s=60)] * 60,
+        JobSpec(2, DAY_S, user="x", partition="side", submit_s=scenario.warm_up_s - HOUR_S),
+    ]
+    return Simulator(cluster, jobs)
+
+
+def test_after_a_backlog_has_cleared_links_are_not_let_go_for_nothing() -> None:
+    """The known waits say 10 h, and a successor starts at once: two links of 12 h are cut short,
+    then links run to their end. Three of those, and the policy tries again.
+    """
+    calm = Scenario(
+        chains=1, lasts_s=2 * DAY_S, warm_up_s=DAY_S, link_nodes=1, limit_s=12 * HOUR_S, ahead=1
+    )
+    goodput = Goodput(GoodputConfig())
+    links = run_chains(calm, lambda _: goodput, lambda _: None, cleared_backlog).chains[0]
+    runs_h = [(link.end_s - link.start_s) / HOUR_S for link in links if link.end_s and link.start_s]
+    assert sum(run_h < 3 for run_h in runs_h) <= 4, runs_h
+    assert max(runs_h) > 11
 
 
 def test_an_oracle_is_hardly_interrupted() -> None:

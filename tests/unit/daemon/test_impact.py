@@ -10,6 +10,7 @@ import pytest
 
 from mirage.cli.main import main
 from mirage.daemon.impact import Calibration, Costs, impact
+from mirage.daemon.impact_words import sentences
 from mirage.store.journal import Journal
 
 H = 3600
@@ -64,6 +65,21 @@ def test_a_release_that_came_an_hour_late():
     assert found.timer == Costs(0, 0)
     assert found.policy == Costs(1 * H, 0)
     assert found.calibration == Calibration(waits=1, below_p10=0, below_p50=0, below_p90=1)
+
+
+def test_training_handovers_have_a_cost_and_the_fallbacks_decisions_are_counted():
+    found = of(
+        decision(20 * H, "wait") | {"handover_s": 600, "reason": "[stale: old] x"},
+        decision(21 * H, "wait") | {"handover_s": 600, "reason": "x"},
+        decision(22 * H) | {"handover_s": 900, "reason": "[out-of-range: forecast_h] x"},
+        decision(22 * H, "wait", successor=3) | {"handover_s": None, "reason": "[stale] x"},
+        handover(released=22 * H, entered=22 * H, started=24 * H, ended=24 * H),
+    )
+    assert (found.training, found.handover_cost_s) == (1, 900)
+    assert found.fallbacks == {"stale": 2, "out-of-range": 1}
+    words = " ".join(sentences(found))
+    assert "1 handovers of training chains cost 0.25 h (15 min each)" in words
+    assert "Decisions by the fallback: 75.0% (out-of-range 25.0%, stale 50.0%)." in words
 
 
 def test_a_release_that_came_too_early_cuts_its_predecessor_short():

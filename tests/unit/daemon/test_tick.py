@@ -21,6 +21,7 @@ from mirage.domain import (
     ClusterNode,
     Job,
     JobState,
+    Link,
     Mode,
     Penalties,
     Snapshot,
@@ -440,6 +441,71 @@ def test_a_lead_beyond_the_limit_ends_the_job_at_its_start(store):
     assert observation.predecessor.expected_end_s == 8000
     decision, _ = observed([with_lead(running(time_limit_s=None)), with_lead(waiting())], store)
     assert decision.remaining_s is None
+
+
+def test_the_chain_tells_what_its_handovers_cost(store):
+    plain, observation = observed([running(), waiting()], store)
+    assert (observation.handover_s, observation.is_handover_known) == (600, False)
+    comment = f"{waiting().comment} cost=90"
+    decision, observation = observed([running(), waiting(comment=comment)], store)
+    assert (observation.handover_s, observation.is_handover_known) == (90, True)
+    assert decision.inputs_hash != plain.inputs_hash
+    (wait,) = of(Wait, step([running(), waiting(comment=comment)], store, Always(Action.WAIT)))
+    assert wait.grounds.handover_s == 90
+
+
+def test_a_chains_short_links_are_counted_for_its_policy(store):
+    """Two links of 3600 s ended 100 s after their start, each by a successor that had not waited."""
+    jobs = [
+        running(comment=format_tag(tag(3, 2, segments=9))),
+        waiting(comment=format_tag(tag(4, 10, segments=9))),
+    ]
+    store.save_chain(Chain(chain_id="chain1", user="alice", segments=9))
+    for segment, start_s in ((1, 7800), (2, 7900)):
+        past = past_link(segment, start_s, start_s + 110)
+        store.save_link(replace(past, eligible_s=start_s - 5))
+    third = past_link(3, 8000, None)
+    store.save_link(replace(third, job_id=10, eligible_s=7995, state=JobState.RUNNING))
+    _, observation = observed(jobs, store)
+    assert observation.short_handovers == 2
+
+
+def past_link(segment, start_s, end_s):
+    return Link(
+        chain_id="chain1",
+        user="alice",
+        segment=segment,
+        job_id=segment,
+        predecessor_id=segment - 1 or None,
+        state=JobState.COMPLETED,
+        partition="gpu",
+        nodes=1,
+        time_limit_s=3600,
+        submit_s=0,
+        start_s=start_s,
+        end_s=end_s,
+    )
+
+
+def test_all_aim_at_the_end_that_the_chains_earlier_links_had(store):
+    """They left after 2400 s, 20 min before their limit; the running one is 2000 s old."""
+    jobs = [
+        running(comment=format_tag(tag(3, 2, segments=9))),
+        waiting(comment=format_tag(tag(4, 10, segments=9))),
+    ]
+    plain, _ = observed(jobs, store)
+    assert plain.remaining_s == 8000 + 3600 - NOW
+    store.save_chain(Chain(chain_id="chain1", user="alice", segments=9))
+    for segment, start_s in ((1, 0), (2, 5000)):
+        store.save_link(past_link(segment, start_s, start_s + 2400))
+    decision, observation = observed(jobs, store)
+    assert decision.remaining_s == 8000 + 2400 - NOW
+    assert observation.ends == [
+        (8000 + 2400 - NOW, pytest.approx(2 / 3)),
+        (8000 + 3600 - NOW, pytest.approx(1 / 3)),
+    ]
+    assert observation.snapshot.by_id[10] == observation.predecessor
+    assert decision.inputs_hash != plain.inputs_hash
 
 
 def test_nobody_sets_the_lead_of_anothers_job(store):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirage.config import GoodputConfig, PolicyConfig
-from mirage.domain import Action, JobState, Mode, Penalties, Snapshot
+from mirage.domain import Action, JobState, Mode, Penalties, RunLaw, Snapshot
 from mirage.provision.policies.goodput import ByMode, Goodput, least_loss, wait_law
 from mirage.provision.policies.heuristics import Timer
 from mirage.provision.policies.registry import make_policy
@@ -50,7 +50,7 @@ def test_a_law_is_a_distribution(ended, under_way):
 
 def test_without_waits_a_link_loses_its_handover():
     law = wait_law(np.array([0.0]), np.array([]))
-    assert least_loss(law, 48 * HOUR, 600) == pytest.approx(600 / (48 * HOUR))
+    assert least_loss(law, RunLaw((48 * HOUR,), (1.0,)), 600) == pytest.approx(600 / (48 * HOUR))
 
 
 def test_the_least_loss_of_two_waits_by_hand():
@@ -58,7 +58,31 @@ def test_the_least_loss_of_two_waits_by_hand():
     late; released at 20 h it lasts 25 h and is 5 h late in the mean.
     """
     law = wait_law(np.array([0.0, 10 * HOUR]), np.array([]))
-    assert least_loss(law, 20 * HOUR, HOUR) == pytest.approx(1 / 15, rel=0.02)
+    assert least_loss(law, RunLaw((20 * HOUR,), (1.0,)), HOUR) == pytest.approx(1 / 15, rel=0.02)
+
+
+def test_links_that_may_end_early_are_released_for_that_end_too():
+    """Two waits in a hundred are 6 h. 24 h before the limit that matters only if the link leaves at
+    half of it, as one of two may.
+    """
+    waits = [sample(60)] * 98 + [sample(6 * HOUR)] * 2
+    at_limit = train(27 * HOUR, waits)
+    assert GOODPUT.decide(at_limit).action is Action.WAIT
+    early = replace(at_limit, run_law=RunLaw((24 * HOUR, 48 * HOUR), (0.5, 0.5), 1))
+    predecessor = replace(early.predecessor, usual_run_s=24 * HOUR)
+    early = replace(early, predecessor=predecessor)
+    assert early.remaining_s == 3 * HOUR
+    advice = GOODPUT.decide(early)
+    assert advice.action is Action.RELEASE
+    assert advice.expected_interruption_s == pytest.approx(0.5 * 0.02 * 3 * HOUR)
+    assert "an earlier link did" in advice.reason
+
+
+def test_the_least_loss_over_two_run_times_by_hand():
+    """Nobody waits: released at 20 h, a link of 10 or 20 h lasts 15 h in the mean."""
+    law = wait_law(np.array([0.0]), np.array([]))
+    runs = RunLaw((10 * HOUR, 20 * HOUR), (0.5, 0.5))
+    assert least_loss(law, runs, HOUR) == pytest.approx(1 / 15)
 
 
 def test_it_is_released_once_a_long_wait_costs_more_than_a_handover():
@@ -83,6 +107,15 @@ def test_it_is_not_released_while_it_would_start_too_soon():
 
 def test_it_is_released_also_once_its_predecessor_may_end_at_any_moment():
     assert GOODPUT.decide(train(0, [sample(HOUR)])).action is Action.RELEASE
+
+
+def test_after_short_links_the_next_one_is_let_in_at_the_end():
+    observation = train(48 * HOUR, [sample(60 * HOUR)] * 9)
+    once = replace(observation, short_handovers=1)
+    assert GOODPUT.decide(once).action is Action.RELEASE
+    advice = GOODPUT.decide(replace(observation, short_handovers=2))
+    assert advice.action is Action.WAIT
+    assert advice.reason.startswith("[short-links] 2 of this chain's last 4 handovers")
 
 
 def test_with_waits_beyond_a_link_it_is_released_at_once():

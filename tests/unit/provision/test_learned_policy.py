@@ -17,7 +17,7 @@ from mirage.provision.learn.about import ProvisionAbout
 from mirage.provision.learn.forecast import ForecastingModel
 from mirage.provision.learn.forest import Growth
 from mirage.provision.learn.model import Assessment, Traits
-from mirage.provision.learn.ranges import ranges_of
+from mirage.provision.learn.ranges import clipped, ranges_of
 from mirage.provision.learn.toy import Toy
 from mirage.provision.learn.trees import ForestOptions, train_random_forest
 from mirage.provision.policies.learned import LearnedPolicy
@@ -269,7 +269,6 @@ GUARDS = {
     ),
     "bigger": ({"history": history(nodes=5)}, "[other-cluster: this is pool gpu with 5 nodes up"),
     "smaller": ({"history": history(nodes=1)}, "[other-cluster: this is pool gpu with 1 nodes up"),
-    "range": ({"history": history(queued=50)}, "[out-of-range: queued_jobs 50 > 10]"),
     "no number": (
         {"history": FixedHistory(np.full((144, 40), np.nan, dtype=np.float32))},
         "[out-of-range: queued_jobs nan",
@@ -299,23 +298,74 @@ def test_small_differences_are_no_reason_to_distrust(known):
     assert learned().decide(observe(history=known)).reason.startswith("moe-dqn")
 
 
+NOT_A_NUMBER = FixedHistory(np.full((144, 40), np.nan, dtype=np.float32))
+
+
 def test_a_model_is_not_asked_about_nothing():
     policy = learned()
-    assert policy.decide(observe(history=history(queued=50))).reason.startswith("[out-of-range")
+    assert policy.decide(observe(history=NOT_A_NUMBER)).reason.startswith("[out-of-range")
     assert policy.model.given == []
+
+
+@dataclass
+class Counts(Threshold):
+    """Releases with more than 20 jobs in the queue; its median wait is ``each_s`` for each of them."""
+
+    each_s: float = 0.0
+    releases: bool = True
+
+    def assess(self, states):
+        said = super().assess(states)
+        queued = states.matrices[:, -1, 0].astype(float)
+        release = (queued > 20) if self.releases else np.zeros(len(queued), bool)
+        return replace(said, release=release, wait_p50_s=HOUR + self.each_s * queued)
+
+
+@pytest.mark.parametrize(
+    ("model", "is_trusted"),
+    [
+        (Threshold(), True),  # it does not look at the queue
+        (Counts(releases=False), True),
+        (Counts(), False),  # another choice than with 10 jobs, the most that it has seen
+        (Counts(releases=False, each_s=60), True),  # 110 instead of 70 min
+        (Counts(releases=False, each_s=600), False),  # 9 h instead of 2 h 40 min
+    ],
+)
+def test_an_input_beyond_training_counts_by_what_it_does_to_the_answer(model, is_trusted):
+    far, plain = LearnedPolicy(model, ABOUT, Says()).decide_all(
+        [observe(history=history(queued=50)), observe()]
+    )
+    assert plain.reason.startswith("moe-dqn: better later")
+    if is_trusted:
+        assert far.reason.startswith("moe-dqn: better later")
+        at_edge = model.given[-1].matrices[0]
+        assert at_edge[-1, 0] == 10, "its answer is that at the edge of training"
+    else:
+        assert far.reason.startswith("[out-of-range: queued_jobs 50 > 10 changes the answer]")
+        assert far.reason.endswith("the fallback says so")
+
+
+def test_what_is_clipped_stays_as_it_was_inside_the_ranges():
+    matrices = np.arange(2 * 144 * 40, dtype=np.float32).reshape(2, 144, 40)
+    ranges = {"queued_jobs": (500.0, 4000.0), "remaining_s": (0, 100)}
+    same, left_s = clipped(ranges, matrices, np.array([50, 500]))
+    assert np.array_equal(same[:, :, 1:], matrices[:, :, 1:])
+    assert np.array_equal(same[:, :-1, 0], np.minimum(matrices[:, :-1, 0], 4000))
+    assert same[:, -1, 0].tolist() == [4000, 4000]
+    assert left_s.tolist() == [50, 100]
+    low, _ = clipped(ranges, np.zeros((1, 144, 40), np.float32), np.array([1]))
+    assert (low[0, -1, 0], low[0, 0, 0]) == (500, 0), "the past may be below"
 
 
 def test_a_model_that_fails_falls_back_for_all():
     policy = learned(fails=True)
-    answers = policy.decide_all([observe(), observe(history=history(queued=50))])
+    answers = policy.decide_all([observe(), observe(history=NOT_A_NUMBER)])
     assert answers[0].reason == "[model-failed: ZeroDivisionError('0/0')] the fallback says so"
     assert answers[1].reason.startswith("[out-of-range")
 
 
 def test_a_model_folder_serves_by_the_configuration(tmp_path):
-    """The toy's limits are 8 h, so a 48-h pair is told to be unknown to it; quantile then decides
-    by recent waits.
-    """
+    """Without a forecast it can't be asked; quantile then decides by recent waits."""
     toy = Toy()
     episodes = [toy.episode(index) for index in range(12)]
     model = train_random_forest(episodes, ForestOptions(every=12, growth=Growth(trees=3)))
@@ -338,7 +388,7 @@ def test_a_model_folder_serves_by_the_configuration(tmp_path):
         * 30
     )
     far = replace(observe(), waits=waits)
-    assert policy.decide(far).reason.startswith("[out-of-range: ")
+    assert policy.decide(far).reason.startswith("[no-forecast: there is no snapshot")
     assert "30 like jobs waited 3 h" in policy.decide(far).reason
     near = replace(far, history=FixedHistory(episodes[0].windows[5]))
     assert policy.decide(near).reason.startswith("[no-forecast: there is no snapshot")

@@ -7,11 +7,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mirage.chain.durations import parse_duration
-from mirage.config import TRAINED, UNTRAINED, PolicyConfig
-from mirage.domain import Action, ClusterNode, Job, JobState, Penalties, Snapshot, WaitSample
+from mirage.config import TRAINED, UNTRAINED, GoodputConfig, PolicyConfig
+from mirage.domain import (
+    Action,
+    ClusterNode,
+    Job,
+    JobState,
+    Mode,
+    Penalties,
+    RunLaw,
+    Snapshot,
+    WaitSample,
+)
 from mirage.errors import InputError
 from mirage.ports import Observation
 from mirage.provision.learn.methods import METHODS
+from mirage.provision.policies.goodput import Goodput
 from mirage.provision.policies.heuristics import Average, Reactive, Timer, now_is_nearest
 from mirage.provision.policies.quantile import Quantile, penalty
 from mirage.provision.policies.registry import POLICIES, make_policy
@@ -76,7 +87,7 @@ def test_without_an_end_to_aim_at_all_wait(policy, predecessor):
 def test_without_known_waits_they_wait(policy):
     advice = policy.decide(observe(0))
     assert advice.action is Action.WAIT
-    assert "no job has been seen to start" in advice.reason
+    assert "has been seen to start" in advice.reason
 
 
 @pytest.mark.parametrize(
@@ -175,8 +186,9 @@ def test_like_jobs_widen_until_there_are_enough():
     elsewhere = [sample(5, partition="debug")]
     waits = Waits([*alike, *other_limit, *other_size, *elsewhere])
     successor = job(2, JobState.PENDING, None)
-    for at_least in (2, 3, 4, 5):
+    for at_least in (2, 3, 4):
         assert waits.like(successor, at_least).wait_s.tolist() == list(range(1, at_least + 1))
+    assert waits.like(successor, 5).wait_s.tolist() == [1, 2, 3, 4], "rather few of its own"
     assert waits.like(job(2, partition="debug,none"), 1).wait_s.tolist() == [5]
     assert waits.like(job(2, limit_s=None), 1).wait_s.tolist() == [1, 2, 3]
 
@@ -185,19 +197,21 @@ def test_jobs_that_are_less_alike_are_not_called_like_jobs():
     waits = Waits(
         [sample(1), sample(3, limit_s=HOUR), sample(4, nodes=8), sample(5, partition="debug")]
     )
+    waits = Waits([*waits, sample(6, partition="debug")])
     words = [
-        waits.like(job(2, JobState.PENDING, None), at_least).words for at_least in (1, 2, 3, 4)
+        waits.like(job(2, JobState.PENDING, None), at_least).words for at_least in (1, 2, 3, 4, 9)
     ]
     assert words == [
         "like jobs",
         "jobs of like size and any time limit",
         "jobs of the same partition and any size",
-        "jobs of partitions debug, gpu, as too few of gpu have started,",
+        "jobs of partitions debug, gpu and like size, as too few of gpu have started,",
+        "jobs of the same partition and any size",
     ]
     assert (
         Waits([sample(5, partition=name) for name in "abcde"])
         .like(job(2), 1)
-        .words.startswith("jobs of partitions a, b, c and 2 more, as too few of gpu")
+        .words.startswith("jobs of partitions a, b, c and 2 more and like size, as too few of gpu")
     )
 
 
@@ -205,9 +219,50 @@ def test_few_jobs_of_one_partition_are_not_set_against_it():
     assert Waits([sample(5)]).like(job(2), 30).words == "jobs of the same partition and any size"
 
 
+SMALL_AND_BUSY = tuple(
+    ClusterNode(name=name, partitions=partitions, up=True, idle=False)
+    for name, partitions in (
+        ("n1", ("small",)),
+        ("n2", ("small", "shared")),
+        ("n3", ("shared", "busy")),
+    )
+)
+"""One pool: `small` and `busy` share no node."""
+
+
+def test_waits_are_those_of_jobs_that_competed_for_the_same_nodes():
+    sharing = Snapshot(at_s=0, jobs=(), nodes=SMALL_AND_BUSY).sharing
+    assert sharing["small"] == {"small", "shared"}
+    busy = [sample(9 * HOUR, partition="busy")] * 50
+    shared = [sample(60, partition="shared"), sample(5, nodes=16, partition="shared")]
+    successor = job(2, JobState.PENDING, None, partition="small")
+    assert not len(Waits(busy, sharing).like(successor, 20).wait_s)
+    assert Waits([*busy, *shared], sharing).like(successor, 20).wait_s.tolist() == [60]
+    assert len(Waits(busy).like(successor, 20).wait_s) == 50, "as if all partitions were one"
+
+
+@pytest.mark.parametrize("policy", [Quantile(100, 20), Goodput(GoodputConfig())])
+def test_a_busy_partitions_waits_burn_no_links_of_a_small_one(policy):
+    """Links of 180 s in a partition without recent starts were let go after 12 s by the waits of
+    another one.
+    """
+    sharing = Snapshot(at_s=0, jobs=(), nodes=SMALL_AND_BUSY).sharing
+    busy = Waits([sample(9 * HOUR, partition="busy")] * 50, sharing)
+    link = job(limit_s=180, partition="small")
+    successor = job(2, JobState.PENDING, None, limit_s=180, partition="small")
+    observation = replace(
+        observe(0), predecessor=link, successor=successor, waits=busy, now_s=12, mode=Mode.TRAIN
+    )
+    advice = policy.decide(observation)
+    assert advice.action is Action.WAIT
+    assert "no job that competes for the nodes of partition small has been seen" in advice.reason
+    as_before = replace(observation, waits=Waits(list(busy)))
+    assert policy.decide(as_before).action is Action.RELEASE
+
+
 def test_waits_of_other_partitions_are_told_as_such():
     elsewhere = [sample(5 * HOUR, partition="debug")] * 3
-    assert "3 jobs of partition debug, as too few of gpu have started, waited 5 h" in (
+    assert "3 jobs of partition debug and like size, as too few of gpu have started, waited" in (
         Quantile(100, 1).decide(observe(2 * HOUR, elsewhere)).reason
     )
     assert "the last 3 jobs to start in partition debug waited 5 h on average" in (
@@ -285,6 +340,26 @@ def test_policies_aim_at_the_predecessors_signal_and_say_so(policy):
     assert not releases(policy, HOUR + 360, waits, step_s=60)
     reason = policy.decide(observe(HOUR + 360, waits, predecessor=predecessor)).reason
     assert reason.endswith("its predecessor's signal, 5 min before its limit, may come in 1 h")
+
+
+def test_the_quantile_weighs_all_ends_that_the_predecessor_may_have():
+    """Waits of 1 h; the predecessor ends in 1 h or in 3 h. Now it costs half of 2 h of overlap,
+    later half of an interruption: the user's penalties decide.
+    """
+    waits, step_s = [sample(HOUR)] * 20, 600
+    observation = observe(3 * HOUR, waits, step_s=step_s)
+    start_s = observation.predecessor.start_s
+    runs_s = tuple(observation.now_s + in_s - start_s for in_s in (HOUR, 3 * HOUR))
+    predecessor = replace(observation.predecessor, usual_run_s=runs_s[0])
+    both = replace(observation, predecessor=predecessor, run_law=RunLaw(runs_s, (0.5, 0.5), 1))
+    costly = replace(both, penalties=Penalties(4, 1))
+    advice = Quantile(100, 1).decide(costly)
+    assert advice.action is Action.RELEASE
+    assert advice.penalty_now_s == pytest.approx(0.5 * 2 * HOUR)
+    assert advice.penalty_later_s == pytest.approx(0.5 * 4 * step_s + 0.5 * (2 * HOUR - step_s))
+    cheap = replace(both, penalties=Penalties(1, 4))
+    assert Quantile(100, 1).decide(cheap).action is Action.WAIT
+    assert Quantile(100, 1).decide(observation).action is Action.WAIT
 
 
 def test_the_states_limit_is_the_expected_one():

@@ -1,0 +1,66 @@
+"""For how long a link of a chain runs, by what the chain's earlier links did.
+
+A link that leaves by itself before its limit is not alone: all links run the same script. A link
+whose successor was there was asked to end, so it would have run for at least that long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from mirage.domain import Job, JobState, Link, RunLaw
+
+MOST_LINKS = 20
+"""So many of the newest links count: a script may change its ways."""
+_BY_ITSELF = frozenset(
+    {JobState.COMPLETED, JobState.FAILED, JobState.OUT_OF_MEMORY, JobState.TIMEOUT}
+)
+_Run = tuple[int, bool]
+"""How long a link ran, and whether it ended by itself."""
+
+
+def run_law(links: Iterable[Link], job: Job) -> RunLaw | None:
+    """Of the link ``job``, by the other ``links`` of its chain. None: it has no limit.
+
+    The product-limit estimate (Kaplan and Meier, 1958): a run that a successor cut short is
+    censored. One link more, which runs to its limit, keeps a single early end from deciding all.
+    """
+    limit_s = job.expected_limit_s
+    if limit_s is None:
+        return None
+    others = sorted(
+        (link for link in links if link.job_id != job.job_id and link.start_s is not None),
+        key=lambda link: (link.segment, link.job_id),
+    )
+    runs = [_run(link, others, limit_s) for link in others if link.end_s is not None]
+    runs = [*runs[-MOST_LINKS:], (limit_s, True)]
+    runs_s, shares = _product_limit(runs)
+    early = sum(is_whole and run_s < limit_s for run_s, is_whole in runs)
+    return RunLaw(runs_s, shares, early)
+
+
+def _run(link: Link, others: Sequence[Link], limit_s: int) -> _Run:
+    assert link.start_s is not None
+    assert link.end_s is not None
+    was_asked = any(
+        other.segment > link.segment and other.start_s is not None and other.start_s < link.end_s
+        for other in others
+    )
+    run_s = max(link.end_s - link.start_s, 0)
+    if run_s >= limit_s:
+        return limit_s, True
+    # Backfill may have shortened its limit (`--time-min`): then that one ended it.
+    is_early = link.expected_end_s is None or link.end_s < link.expected_end_s
+    return run_s, link.state in _BY_ITSELF and is_early and not was_asked
+
+
+def _product_limit(runs: Sequence[_Run]) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """Values, ascending, and their shares. The longest run ended by itself."""
+    left, law = 1.0, dict[int, float]()
+    ordered = sorted(runs, key=lambda run: (run[0], not run[1]))
+    for index, (run_s, is_whole) in enumerate(ordered):
+        if is_whole:
+            share = left / (len(ordered) - index)
+            law[run_s] = law.get(run_s, 0.0) + share
+            left -= share
+    return tuple(law), tuple(law.values())

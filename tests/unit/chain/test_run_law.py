@@ -1,0 +1,96 @@
+"""How long a link runs, by what the chain's earlier links did."""
+
+from dataclasses import replace
+
+import pytest
+
+from mirage.chain.run_law import MOST_LINKS, run_law
+from mirage.domain import Job, JobState, Link, RunLaw
+
+H = 3600
+LIMIT_S = 48 * H
+JOB = Job(
+    job_id=99,
+    user="alice",
+    partition="gpu",
+    state=JobState.RUNNING,
+    nodes=1,
+    submit_s=0,
+    time_limit_s=LIMIT_S,
+    start_s=0,
+)
+
+
+def links(*runs_h, state=JobState.COMPLETED, pause_s=60):
+    """A chain's links, one after the other."""
+    found, at_s = [], 0
+    for segment, run_h in enumerate(runs_h, start=1):
+        end_s = at_s + round(run_h * H)
+        found.append(
+            Link(
+                chain_id="abc123",
+                user="alice",
+                segment=segment,
+                job_id=segment,
+                predecessor_id=segment - 1 or None,
+                state=state,
+                partition="gpu",
+                nodes=1,
+                time_limit_s=LIMIT_S,
+                submit_s=0,
+                start_s=at_s,
+                end_s=end_s,
+            )
+        )
+        at_s = end_s + pause_s
+    return found
+
+
+def test_without_earlier_links_it_runs_to_its_expected_limit():
+    assert run_law([], JOB) == RunLaw((LIMIT_S,), (1.0,), 0)
+    assert run_law([], replace(JOB, lead_s=300)) == RunLaw((LIMIT_S - 360,), (1.0,), 0)
+    assert run_law([], replace(JOB, time_limit_s=None)) is None
+
+
+def test_links_that_end_by_themselves_tell_how_long_the_next_one_runs():
+    law = run_law(links(20, 22, 20), JOB)
+    assert law.runs_s == (20 * H, 22 * H, LIMIT_S)
+    assert law.shares == pytest.approx((0.5, 0.25, 0.25))
+    assert (law.early, law.median_s) == (3, 20 * H)
+
+
+def test_a_link_that_has_run_longer_than_the_earlier_ones_runs_to_its_limit():
+    law = run_law(links(20, 22, 20), JOB)
+    assert law.after(21 * H).shares == pytest.approx((0.5, 0.5))
+    assert law.after(23 * H).median_s == LIMIT_S
+    assert law.after(60 * H) == RunLaw((LIMIT_S,), (1.0,), 3)
+
+
+def test_a_run_that_a_successor_cut_short_is_censored():
+    """It would have run for 20 h at least: of two later ends one is at 30 h."""
+    first, second = links(20, 30)
+    second = replace(second, start_s=first.end_s - 60, end_s=first.end_s - 60 + 30 * H)
+    law = run_law([first, second], JOB)
+    assert law.runs_s == (30 * H, LIMIT_S)
+    assert law.shares == pytest.approx((0.5, 0.5))
+
+
+@pytest.mark.parametrize(
+    "state", [JobState.CANCELLED, JobState.NODE_FAIL, JobState.PREEMPTED, JobState.UNKNOWN]
+)
+def test_what_others_ended_tells_no_habit(state):
+    assert run_law(links(5, 5, 5, state=state), JOB).runs_s == (LIMIT_S,)
+
+
+def test_a_link_with_a_shorter_limit_did_not_end_early():
+    """Backfill gave it 8 h, and it used them."""
+    (short,) = links(8)
+    law = run_law([replace(short, time_limit_s=8 * H)], JOB)
+    assert law == RunLaw((LIMIT_S,), (1.0,), 0)
+    whole = replace(short, end_s=LIMIT_S + 30)
+    assert run_law([whole], JOB) == RunLaw((LIMIT_S,), (1.0,), 0)
+
+
+def test_only_the_newest_links_count():
+    law = run_law(links(*[10] * 30, *[20] * MOST_LINKS), JOB)
+    assert law.runs_s == (20 * H, LIMIT_S)
