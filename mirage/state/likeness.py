@@ -80,14 +80,14 @@ class Waits(Sequence[WaitSample]):
         narrowing = list(self._narrowing(job))
         for alike, words, is_like in narrowing:
             if int(alike.sum()) >= at_least:
-                return self._alike(alike, words, is_like)
+                return self._answer(alike, words, is_like)
         for alike, words, is_like in narrowing[-2:]:
             if alike.any():
-                return self._alike(alike, words, is_like)
+                return self._answer(alike, words, is_like)
         alike, _, is_like = narrowing[-1]
-        return self._alike(alike, f"jobs for the nodes of {job.partition}", is_like)
+        return self._answer(alike, f"jobs for the nodes of {job.partition}", is_like)
 
-    def _alike(self, alike: Mask, words: str, is_like: Callable[[Job], bool]) -> Alike:
+    def _answer(self, alike: Mask, words: str, is_like: Callable[[Job], bool]) -> Alike:
         return Alike(self.wait_s[alike], words, is_like)
 
     def partitions(self, last: int | None = None, these: Mask | None = None) -> str:
