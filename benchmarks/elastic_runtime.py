@@ -9,8 +9,12 @@ pushed its gradients at the scaling clock until it has the new view. What it com
 migrate is no suspension. `gap_ms` is measured from outside: the longest step of any worker that was
 there before, from the start of the scaling until 0.2 s after its end, less the median step; a
 loaded machine makes it longer. `elastic.worker.N`: N workers are added one by one; the running ones
-are not suspended, so only the gap counts. `torchrun`: from the last step before a checkpoint to the
-first step after the restart with one process more. Results go to elastic_runtime.json.
+are not suspended, so only the gap counts. `elastic.all-reduce.N`: N workers of an all-reduce job
+are added one by one; a running worker is suspended from when it leaves its group until it has
+formed the next one. `fit`: the least-squares line through all scalings of a row's kind, by the
+number added, with its share of explained variance and its mean absolute residual. `torchrun`: from
+the last step before a checkpoint to the first step after the restart with one process more.
+Results go to elastic_runtime.json.
 """
 
 from __future__ import annotations
@@ -27,11 +31,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
+
 from benchmarks.sim_common import machine
 from mirage.elastic.runtime import folder
 from mirage.elastic.runtime.client import Client
 from mirage.elastic.runtime.local import LocalJob
-from mirage.elastic.runtime.protocol import SERVER, WORKER
+from mirage.elastic.runtime.protocol import ALL_REDUCE, SERVER, SERVERS, WORKER
 from slurm_sim.files import write_whole
 
 HERE = Path(__file__).parent
@@ -65,16 +71,18 @@ def longest_s(files: list[Path], first_s: float, last_s: float) -> float | None:
 # --- elastic
 
 
-def measure_elastic(base: Path, role: str, count: int, repeats: int, width: int) -> dict[str, Any]:
+def measure_elastic(base: Path, kind: str, count: int, repeats: int, width: int) -> dict[str, Any]:
     """Adds `count` members one by one and drains them, `repeats` times in one job."""
+    role, plane = (WORKER, ALL_REDUCE) if kind == ALL_REDUCE else (kind, SERVERS)
     shutil.rmtree(base, ignore_errors=True)
     times = base / "times"
     command = [str(HERE / "elastic_training.py"), "--steps", FOREVER, "--width", str(width)]
     suspended, gaps, moves = [], [], []
-    with LocalJob(base, [*command, "--times", str(times)], timing=TIMING, log=True) as job:
+    command += ["--times", str(times)]
+    with LocalJob(base, command, timing=TIMING, log=True, plane=plane) as job:
         times.mkdir()
         job.start_coordinator()
-        first = [job.start(SERVER), job.start(WORKER)]
+        first = [job.start(each) for each in (SERVER, WORKER)[plane == ALL_REDUCE :]]
         with Client(base) as client:
             wait_active(client, first)
             files = list(times.iterdir())
@@ -83,15 +91,17 @@ def measure_elastic(base: Path, role: str, count: int, repeats: int, width: int)
                 names = [_add(job, client, role) for _ in range(count)]
                 time.sleep(0.3)
                 events = _events(base, place)
-                suspended.append(_suspended_s(events))
+                suspended.append(_suspended_s(events, kind))
                 moves.append(_total_s(events))
-                gaps.append(_gap_s(files, events, role, began))
+                gaps.append(_gap_s(files, events, kind, began))
                 for name in names:
                     client.drain(name)
             client.stop()
     shown = {"gap_ms": _summary(gaps)}
-    if role == SERVER:
-        shown |= {"suspended_ms": _summary(suspended), "scaling_ms": _summary(moves)}
+    if kind != WORKER:
+        shown |= {"suspended_ms": _summary(suspended)}
+    if kind == SERVER:
+        shown |= {"scaling_ms": _summary(moves)}
     return shown
 
 
@@ -104,7 +114,7 @@ def _add(job: LocalJob, client: Client, role: str) -> str:
 def wait_active(client: Client, names: list[str]) -> None:
     end = time.monotonic() + WAIT_S
     while time.monotonic() < end:
-        status = client.status()
+        status = client.status(WAIT_S)
         active = {member.name for member in status.members if member.state == "active"}
         if active >= set(names) and status.state == "training" and status.step > 5:
             return
@@ -118,8 +128,11 @@ def _events(base: Path, place: int) -> list[dict[str, Any]]:
         return [json.loads(line) for line in file.read().splitlines()]
 
 
-def _suspended_s(events: list[dict[str, Any]]) -> float:
-    """Mean over workers, summed over scalings."""
+def _suspended_s(events: list[dict[str, Any]], kind: str) -> float:
+    """Mean over workers that were there before, summed over scalings."""
+    if kind == ALL_REDUCE:  # the newest is the last
+        old = [each["suspended_s"][:-1] for each in events if each["event"] == "group"]
+        return sum(sum(each) / len(each) for each in old if each)
     times = [each["suspended_s"] for each in events if each["event"] == "commit"]
     return sum(sum(each) / len(each) for each in times if each)
 
@@ -128,9 +141,13 @@ def _total_s(events: list[dict[str, Any]]) -> float:
     return sum(each["total_s"] for each in events if each["event"] == "commit")
 
 
-def _gap_s(files: list[Path], events: list[dict[str, Any]], role: str, began: float) -> float:
+def _gap_s(files: list[Path], events: list[dict[str, Any]], kind: str, began: float) -> float:
     """Summed over the members that were added."""
-    edges = ("prepare", "commit") if role == SERVER else ("register", "roster")
+    edges = {
+        SERVER: ("prepare", "commit"),
+        WORKER: ("register", "roster"),
+        ALL_REDUCE: ("roster", "group"),
+    }[kind]
     firsts = [each["time"] for each in events if each["event"] == edges[0]]
     lasts = [each["time"] for each in events if each["event"] == edges[1]]
     spans = [longest_s(files, a, b + 0.2) for a, b in zip(firsts, lasts, strict=False)]
@@ -144,6 +161,22 @@ def _summary(seconds: list[float]) -> dict[str, float]:
         "p10": round(ordered[len(ordered) // 10], 3),
         "p90": round(ordered[(len(ordered) * 9) // 10], 3),
         "n": len(ordered),
+        "samples": [round(1000 * each, 3) for each in seconds],
+    }
+
+
+def fit(rows: dict[str, Any], name: str) -> dict[str, float]:
+    """The line through all samples of `name` by the number of added members, in ms."""
+    pairs = [(int(count), each) for count, row in rows.items() for each in row[name]["samples"]]
+    counts, times = (np.array(column, dtype=float) for column in zip(*pairs, strict=True))
+    slope, start = np.polyfit(counts, times, 1)
+    residuals = times - (start + slope * counts)
+    spread = float(((times - times.mean()) ** 2).sum())
+    return {
+        "ms_per_member": round(float(slope), 3),
+        "ms_at_zero": round(float(start), 3),
+        "r_squared": round(1 - float((residuals**2).sum()) / spread, 3) if spread else 1.0,
+        "mean_abs_residual_ms": round(float(np.abs(residuals).mean()), 3),
     }
 
 
@@ -197,6 +230,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=15, help="scalings a row")
     parser.add_argument("--restarts", type=int, default=5, help="restarts by torchrun")
     parser.add_argument("--width", type=int, default=1024, help="hidden units of the network")
+    parser.add_argument(
+        "--kinds", nargs="+", default=[SERVER, WORKER, ALL_REDUCE], help="rows to measure"
+    )
     given = parser.parse_args()
     base = Path(tempfile.mkdtemp(prefix="elastic-"))
     found: dict[str, Any] = {"command": " ".join(["benchmarks.elastic_runtime", *sys.argv[1:]])}
@@ -204,14 +240,16 @@ def main() -> None:
     found["torchrun"] = {"restart_ms": measure_torchrun(base, given.restarts, given.width)}
     print("torchrun", found["torchrun"], flush=True)
     rows: dict[str, Any] = {}
-    for role in (SERVER, WORKER):
-        for count in COUNTS:
-            row = measure_elastic(base, role, count, given.repeats, given.width)
-            rows.setdefault(role, {})[str(count)] = row
-            print(role, count, row, flush=True)
     found["elastic"] = rows
-    found |= {"machine": machine(), "wall_s": round(time.time() - started, 1)}
-    write_whole(RESULTS, json.dumps(found, indent=1) + "\n")
+    for kind in given.kinds:
+        for count in COUNTS:
+            row = measure_elastic(base, kind, count, given.repeats, given.width)
+            rows.setdefault(kind, {})[str(count)] = row
+            print(kind, count, row, flush=True)
+        name = "gap_ms" if kind == WORKER else "suspended_ms"
+        found.setdefault("fit", {})[kind] = {"of": name} | fit(rows[kind], name)
+        found |= {"machine": machine(), "wall_s": round(time.time() - started, 1)}
+        write_whole(RESULTS, json.dumps(found, indent=1) + "\n")
     shutil.rmtree(base, ignore_errors=True)
 
 

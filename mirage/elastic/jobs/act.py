@@ -193,5 +193,5 @@ def batch_script(folder: Path, request: JobRequest, role: Role, name: str) -> st
     if role is not Role.COORDINATOR:
         words += ["--name", name]
     if role is Role.WORKER:
-        words += ["--", request.script, *request.arguments]
+        words += ["--plane", request.plane, "--", request.script, *request.arguments]
     return f"#!/bin/sh\ncd {shlex.quote(request.folder)} || exit\nexec {shlex.join(words)}\n"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mirage.domain import Job, Snapshot
@@ -29,7 +29,7 @@ from mirage.elastic.jobs.plan import (
     evictable,
     plan,
 )
-from mirage.elastic.jobs.request import Role
+from mirage.elastic.jobs.request import CountedRequest, Role
 from mirage.elastic.jobs.sizes import FreeNode, LiveJob, Sizes, decide_sizes
 from mirage.elastic.jobs.speeds import Measurement, speed_table
 from mirage.elastic.jobs.status import status_table
@@ -234,6 +234,8 @@ class Controller:
         )
         for job in jobs:
             if decided := sizes.get(job.request.name):
+                if job.request.is_replicated:
+                    decided = Sizes(workers=decided.workers, servers=0)
                 if decided != job.sizes:
                     log.info(
                         "%s: %d workers, %d PSs", job.request.name, decided.workers, decided.servers
@@ -363,12 +365,14 @@ def _lessen(allowed: SubmitAllowance) -> None:
 def _live(job: _Running, room: ClusterRoom) -> LiveJob:
     request, seen = job.request, job.seen
     workers, servers = request.workers, request.servers
+    if request.is_replicated:  # policies think in PSs: one that takes nothing
+        servers = CountedRequest(min=1, max=1)
     return LiveJob(
         name=request.name,
         epochs=float(request.epochs),
         trained=(seen.step if seen else 0) / request.steps_per_epoch,
         steps_per_s=speed_table(
-            job.measured,
+            [replace(each, servers=max(each.servers, 1)) for each in job.measured],
             most_workers=workers.max,
             most_servers=servers.max,
             like=request.speed.like,
@@ -376,10 +380,15 @@ def _live(job: _Running, room: ClusterRoom) -> LiveJob:
         steps_per_epoch=request.steps_per_epoch,
         least=Sizes(workers=workers.min, servers=servers.min),
         most=Sizes(workers=workers.max, servers=servers.max),
-        present=_present(job),
+        present=Sizes(
+            workers=len(job.alive(Role.WORKER)),
+            servers=1 if request.is_replicated else len(job.alive(Role.SERVER)),
+        ),
         ran_slots=len(job.measured),
         worker=_task_demand(job, Role.WORKER, room),
-        server=_task_demand(job, Role.SERVER, room),
+        server=TaskDemand(gpus=0, cpus=0)
+        if request.is_replicated
+        else _task_demand(job, Role.SERVER, room),
     )
 
 

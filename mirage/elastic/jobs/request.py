@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ _OWN_OPTIONS = re.compile(
     r"|-[JtoeDadHnNcp])"
 )
 """Options of sbatch that Mirage sets itself."""
+SERVERS, ALL_REDUCE = "parameter-servers", "all-reduce"
+"""As in `mirage.elastic.runtime.protocol`, which needs the extra `elastic`."""
 MOST_TASKS = 64
 """Workers, or PSs, of a job."""
 
@@ -88,6 +90,8 @@ class JobRequest:
     """Of the script."""
     folder: str = ""
     """Where the script runs; relative to the file. Empty: the file's folder."""
+    plane: str = SERVERS
+    """`parameter-servers` or `all-reduce`; the latter has no PSs."""
     time: str = ""
     """Limit of the whole job, in a form of `sbatch --time`."""
     epochs: int = field(default=0, metadata={"min": 1})
@@ -105,6 +109,11 @@ class JobRequest:
         assert seconds
         return seconds
 
+    @property
+    def is_replicated(self) -> bool:
+        """Whether workers reduce among themselves."""
+        return self.plane == ALL_REDUCE
+
     def of(self, role: Role) -> TaskRequest:
         """What each task of a role takes."""
         return {
@@ -114,9 +123,14 @@ class JobRequest:
         }[role]
 
 
+NO_SERVERS = CountedRequest(min=0, max=0)
+
+
 def read_request(path: Path) -> JobRequest:
     """The checked content of a `JOB.toml`. Raises InputError: file, key, what was expected."""
     request = read_typed(JobRequest, path)
+    if request.is_replicated and request.servers == CountedRequest():
+        request = replace(request, servers=NO_SERVERS)
     for problem in (_missing(request), _bad_value(request), _bad_counts(request)):
         if problem:
             raise InputError(f"{path}: {problem}")
@@ -162,6 +176,8 @@ def _missing(request: JobRequest) -> str:
 def _bad_value(request: JobRequest) -> str:
     if not _NAME.fullmatch(request.name):
         return f"name: expected 1 to 32 of a-z, 0-9 and -, got {request.name!r}"
+    if request.plane not in (SERVERS, ALL_REDUCE):
+        return f"plane: expected {SERVERS} or {ALL_REDUCE}, got {request.plane!r}"
     try:
         limit_s = parse_time_limit(request.time)
     except ValueError as error:
@@ -179,7 +195,9 @@ def _bad_counts(request: JobRequest) -> str:
             return f"{name}.min: {role.min} is above {name}.max, {role.max}"
         if role.max > MOST_TASKS:
             return f"{name}.max: at most {MOST_TASKS}, got {role.max}"
-    if not request.servers.min:
+    if request.is_replicated and request.servers != NO_SERVERS:
+        return f"servers: a job of plane {ALL_REDUCE} has none; leave the table out"
+    if not request.is_replicated and not request.servers.min:
         return "servers.min: expected at least 1; a PS holds the model"
     for each in Role:
         part, name = request.of(each), each.value if each is Role.COORDINATOR else f"{each.value}s"

@@ -20,7 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from mirage.elastic.runtime import folder, process, protocol, wire
-from mirage.elastic.runtime.protocol import SERVER, WORKER, Message, ProtocolError
+from mirage.elastic.runtime.protocol import (
+    ALL_REDUCE,
+    PLANES,
+    SERVER,
+    WORKER,
+    Message,
+    ProtocolError,
+)
 from mirage.elastic.runtime.questions import Questions
 from mirage.elastic.runtime.state import FINISHED, STOPPED, TRAINING
 from mirage.elastic.runtime.tracking import CoordinatorTiming, Member, difference
@@ -119,11 +126,17 @@ class Coordinator(Questions):
         before = self.members.get(message.name)
         if before is not None and before.role != message.role:
             return f"{message.name} is a {before.role} already. Give it a name of its own."
+        if message.role == SERVER and self._is_replicated:
+            return "This job trains by all-reduce; it has no parameter servers."
         if message.role == SERVER:
             return "" if message.endpoints else "A server says where it can be reached."
         job = self.state.job or (self.candidate[1] if self.candidate else None)
         if message.job is None or (job is not None and message.job != job):
             return difference(job, message.job)
+        if message.job.plane not in PLANES:
+            return f"plane: {message.job.plane[:40]!r}; it is one of {', '.join(PLANES)}."
+        if message.job.plane == ALL_REDUCE and not message.endpoints:
+            return "A worker that reduces says where it can be reached."
         return ""
 
     def _welcome_back(self, member: Member) -> None:
@@ -151,6 +164,7 @@ class Coordinator(Questions):
     def _beat(self, member: Member, message: protocol.Heartbeat) -> None:
         member.step, member.incarnation = message.step, message.incarnation
         member.layout, member.roster = message.layout, message.roster
+        self._send(member, protocol.HeartbeatSeen())
         late = time.monotonic() - member.viewed > 2 * self.timing.beat_s
         if late and not self._is_current(member):
             self._show(member)
@@ -158,6 +172,9 @@ class Coordinator(Questions):
     def _in_view(self, member: Member, message: protocol.InView) -> None:
         member.step, member.incarnation = message.step, message.incarnation
         member.layout, member.roster = message.layout, message.roster
+        if self._is_replicated:
+            self._waits(member, message)
+            return
         scaling = self.scaling
         if scaling is not None and scaling.unswitched is not None and self._is_current(member):
             if message.scaling == scaling.number and member.role == WORKER:
@@ -173,7 +190,9 @@ class Coordinator(Questions):
     def _losses(self, member: Member, message: protocol.Losses) -> None:
         self._log.losses(message.first, message.values)
         until = message.first + len(message.values)
-        self._send(member, protocol.Recorded(until=until))
+        receivers = self._of(WORKER) if self._is_replicated else [member]
+        for each in receivers:
+            self._send(each, protocol.Recorded(until=until))
 
     def _tick(self) -> None:
         self._drain_early()
@@ -184,6 +203,9 @@ class Coordinator(Questions):
         if self.over_s is not None or self.state.phase != TRAINING:
             return
         self._measure(now)
+        if self._is_replicated:
+            self._finish() if self._is_finished() else self._replicate(now)
+            return
         self._dismiss_idle()
         if self._is_finished():
             self._finish()
@@ -232,6 +254,7 @@ _REPORTS: dict[type[Message], Callable[[Coordinator, Member, Any], None]] = {
     protocol.Adopted: Coordinator._adopted,
     protocol.InView: Coordinator._in_view,
     protocol.Saved: Coordinator._saved,
+    protocol.Formed: Coordinator._formed,
     protocol.Losses: Coordinator._losses,
     protocol.Leave: Coordinator._leave,
 }

@@ -133,7 +133,7 @@ class Forwarder:
             self.beat_s = message.beat_s
         if isinstance(message, protocol.Refusal) and message.reason == "Register first.":
             self._register()
-        else:
+        elif not isinstance(message, protocol.HeartbeatSeen):
             self._inner.send_multipart(protocol.encode(message))
         return True
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Self
 
 from mirage.elastic.runtime import folder, process
-from mirage.elastic.runtime.protocol import SERVER, WORKER
+from mirage.elastic.runtime.protocol import PLANES, SERVER, SERVERS, WORKER
 from mirage.errors import InputError, MirageError
 
 COORDINATOR = "coordinator"
@@ -31,11 +31,18 @@ class LocalJob:
     """
 
     def __init__(
-        self, path: Path, command: Sequence[str], *, timing: Sequence[str] = (), log: bool = False
+        self,
+        path: Path,
+        command: Sequence[str],
+        *,
+        timing: Sequence[str] = (),
+        log: bool = False,
+        plane: str = SERVERS,
     ) -> None:
         """`command`: the script and its arguments. `timing`: further arguments of the coordinator.
-        `log`: what processes say goes to files in the folder's `logs`.
+        `log`: what processes say goes to files in the folder's `logs`. `plane`: of the workers.
         """
+        self._plane = plane
         self.path, self._command, self._timing, self._log = path, list(command), list(timing), log
         self.processes: dict[str, multiprocessing.process.BaseProcess] = {}
         self._numbers = {SERVER: 0, WORKER: 0}
@@ -62,7 +69,7 @@ class LocalJob:
         """Starts a server or a worker: its name."""
         self._numbers[role] += 1
         name = name or f"{role}-{self._numbers[role]}"
-        script = ["--", *self._command] if role == WORKER else []
+        script = ["--plane", self._plane, "--", *self._command] if role == WORKER else []
         self._start(role, name, ["--name", name, *script])
         return name
 
@@ -111,11 +118,12 @@ def _member(role: str, command: list[str], log: str) -> None:
 
 
 def _run(given: argparse.Namespace) -> None:
+    servers = given.servers if given.plane == SERVERS else 0
     if min(given.workers, given.servers) < 1:
         raise InputError("--workers, --servers: at least one each.")
-    with LocalJob(given.folder, [given.script, *given.arguments]) as job:
+    with LocalJob(given.folder, [given.script, *given.arguments], plane=given.plane) as job:
         job.start_coordinator()
-        for role, count in ((SERVER, given.servers), (WORKER, given.workers)):
+        for role, count in ((SERVER, servers), (WORKER, given.workers)):
             for _ in range(count):
                 job.start(role)
         while job.processes[COORDINATOR].exitcode is None:
@@ -130,6 +138,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser = process.parser("local", "Runs an elastic training job on this machine.")
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="number of workers")
     parser.add_argument("--servers", type=int, default=1, metavar="N", help="number of servers")
+    parser.add_argument(
+        "--plane",
+        choices=PLANES,
+        default=SERVERS,
+        help="how gradients are summed (default %(default)s); all-reduce needs no servers",
+    )
     parser.add_argument("script", help="the training script, after --")
     parser.add_argument("arguments", nargs="*", help="its arguments")
     return process.run("local", _run, parser.parse_args(arguments))

@@ -2,7 +2,7 @@
 they are shown, progress, and who waits for an answer.
 
 The layers above, each a class on the one before: `scaling.py`, `saving.py`, `roster.py`,
-`questions.py`, `coordinator.py`.
+`replication.py` (all-reduce), `questions.py`, `coordinator.py`.
 """
 
 from __future__ import annotations

@@ -11,9 +11,10 @@ Who sends what (DL2, section 5; the steps of its Figure 7 in brackets):
 from               to                          messages
 =================  ==========================  ================================================
 server, worker     coordinator                 Register [1], Heartbeat, Ready [2],
-                                               Adopted [3], InView [4], Saved, Losses, Leave
+                                               Adopted [3], InView [4], Saved, Losses, Leave,
+                                               Formed
 coordinator        server, worker              Welcome [1], Prepare [2], View [4], SaveAt,
-                                               Recorded, End
+                                               Recorded, End, Form, HeartbeatSeen
 server             server                      Adopt [3]
 worker             server                      Pull, Push
 server             worker                      Parameters
@@ -42,7 +43,7 @@ from typing import Any, ClassVar, Union, get_args, get_origin, get_type_hints
 
 from mirage.errors import MirageError
 
-PROTOCOL = 1
+PROTOCOL = 2
 """A change of any message raises it: members of two versions refuse each other."""
 MAX_HEADER_BYTES = 8 << 20
 MAX_WHOLE = 2**53
@@ -51,6 +52,9 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 SERVER, WORKER = "server", "worker"
 ROLES = (SERVER, WORKER)
+SERVERS, ALL_REDUCE = "parameter-servers", "all-reduce"
+PLANES = (SERVERS, ALL_REDUCE)
+"""How gradients are summed and parameters kept."""
 
 
 class ProtocolError(MirageError):
@@ -96,6 +100,8 @@ class TrainingJob:
     steps: int
     """After which the training is finished."""
     seed: int
+    plane: str = SERVERS
+    """One of `PLANES`."""
 
     @property
     def epoch_steps(self) -> int:
@@ -191,7 +197,7 @@ class Register(Message):
     """For people only; nobody connects to it."""
     boot_id: str
     endpoints: tuple[str, ...] = ()
-    """Servers only."""
+    """Of servers, and of workers that reduce among themselves."""
     job: TrainingJob | None = None
     """Workers only."""
 
@@ -229,6 +235,13 @@ class Heartbeat(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
+class HeartbeatSeen(Message):
+    """Answers Heartbeat: the coordinator lives, though it may have nothing to say for hours."""
+
+    KIND = "beat_seen"
+
+
+@dataclass(frozen=True, kw_only=True)
 class View(Message):
     """The state that a member shall be in. It replaces every earlier view and every scaling."""
 
@@ -243,7 +256,7 @@ class View(Message):
     job: TrainingJob
     servers: tuple[Peer, ...]
     owners: tuple[str, ...]
-    """The server of each slice."""
+    """The server of each slice; none in an all-reduce job, whose `servers` are its group."""
     shares: tuple[WorkerShare, ...]
     load: tuple[SavedSlices, ...] = ()
     """Where a server that is not yet in this incarnation finds its slices."""
@@ -312,6 +325,25 @@ class InView(Message):
     scaling: int
     suspended_s: float = 0.0
     """How long this worker had nothing to do because of the scaling."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form(Message):
+    """All workers of this roster are without a group: they form one. All-reduce only."""
+
+    KIND = "form"
+    roster: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Formed(Message):
+    """Answers Form: this worker has the newest parameters, and trains. All-reduce only."""
+
+    KIND = "formed"
+    roster: int
+    step: int
+    suspended_s: float
+    """Since it left its last group, or was started."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -636,6 +668,9 @@ __all__ = [kind.__name__ for kind in KINDS.values()] + [
     "ROLES",
     "SERVER",
     "WORKER",
+    "ALL_REDUCE",
+    "PLANES",
+    "SERVERS",
     "MemberStatus",
     "Node",
     "Parameter",

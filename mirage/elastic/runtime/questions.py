@@ -6,17 +6,17 @@ import time
 
 from mirage.elastic.runtime import protocol
 from mirage.elastic.runtime.protocol import SERVER, WORKER
-from mirage.elastic.runtime.roster import Roster
+from mirage.elastic.runtime.replication import Replication
 from mirage.elastic.runtime.state import TRAINING
 from mirage.elastic.runtime.tracking import Member
 
 
-class Questions(Roster):
+class Questions(Replication):
     """Requests of clients."""
 
     def _status(self, client: bytes, _message: protocol.StatusQuery) -> None:
         job, speed = self.state.job, self._steps_per_s()
-        step = self._step() if self.state.owners else self._saved_step()
+        step = self._shown_step()
         epoch_steps = job.epoch_steps if job else 1
         self.listener.send(
             client,
@@ -39,6 +39,12 @@ class Questions(Roster):
             ),
         )
 
+    def _shown_step(self) -> int:
+        reported = self._reported_step() if self._is_replicated else None
+        if reported is not None:
+            return reported
+        return self._step() if self.state.owners else self._saved_step()
+
     def _state_word(self) -> str:
         if self.state.phase != TRAINING:
             return self.state.phase
@@ -46,13 +52,17 @@ class Questions(Roster):
             return "stopping"
         if self.scaling is not None:
             return "scaling"
+        if self._is_replicated:
+            return "training" if self._is_formed and not self._waiting else "waiting"
         if not self.state.owners or not any(m.ready for m in self._of(WORKER)):
             return "waiting"
         return "training" if self._settled() else "restoring"
 
     def _row(self, member: Member) -> protocol.MemberStatus:
         draining = member.name in self.state.draining
-        takes_part = member.ready if member.role == WORKER else self._owner(member.name) is not None
+        takes_part = self._owner(member.name) is not None
+        if member.role == WORKER:
+            takes_part = member.holds if self._is_replicated else member.ready
         silent = time.monotonic() - member.seen > 3 * self.timing.beat_s
         states = {"silent": silent, "draining": draining, "active": takes_part}
         shares = sum(s.last - s.first for s in self.shares if s.worker == member.name)
@@ -116,10 +126,14 @@ class Questions(Roster):
         self._event("drain", names=new)
         members = [self.members[name] for name in new]
         for member in members:
-            if member.role == WORKER and not member.ready:
+            if member.role == WORKER and not member.ready and not self._has_replicas():
                 self._dismiss(member)
         if any(member.role == WORKER for member in members):
             self._share_out()
+
+    def _has_replicas(self) -> bool:
+        """Whether a worker may have what nobody else has, though it has only just registered."""
+        return self._is_replicated and self.state.manifest is not None
 
     def _stop(self, client: bytes, _message: protocol.StopRequest) -> None:
         if client not in self._stops:

@@ -31,7 +31,7 @@ class Saving(Scaling):
         parts = self._parts.setdefault((message.incarnation, message.version), {})
         parts[message.part.file] = message.part
         found = {index for part in parts.values() for index in part.slices}
-        if len(found) == len(self.state.owners):
+        if len(found) == len(layout.cut(self.state.job)):
             self._commit_snapshot(message.version, tuple(parts.values()))
 
     def _commit_snapshot(self, version: int, parts: tuple[protocol.SavedSlices, ...]) -> None:

@@ -31,7 +31,9 @@ class Member:
     layout: int = 0
     roster: int = 0
     ready: bool = False
-    """Workers: has parameters, so it takes part."""
+    """Workers: has parameters, so it takes part; in an all-reduce job: may be in the group."""
+    holds: bool = False
+    """Workers of an all-reduce job: has parameters with their optimiser state."""
 
     @property
     def name(self) -> str:

@@ -25,6 +25,7 @@ from mirage.elastic.runtime.batches import Batches, seed_generators
 from mirage.elastic.runtime.flat import FlatModel
 from mirage.elastic.runtime.forwarder import Forwarder
 from mirage.elastic.runtime.protocol import Message, Node, Peer, ProtocolError, TrainingJob, View
+from mirage.elastic.runtime.replica import ReplicaPlane
 from mirage.elastic.runtime.slices import options_of
 from mirage.errors import InputError, MirageError
 
@@ -41,6 +42,8 @@ class WorkerContext:
     folder: Path
     name: str
     orphan_s: float
+    plane: str = protocol.SERVERS
+    """One of `protocol.PLANES`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,19 +125,29 @@ class Elastic:
             micro_shards=micro_shards,
             steps=_steps(len(dataset), batch_size, epochs, steps),
             seed=seed,
+            plane=worker.plane,
         )
         if not 0 < micro_shards <= batch_size:
             raise InputError(f"micro_shards: {micro_shards}; give 1 to batch_size ({batch_size}).")
         self._slices = layout.cut(self.job)
         self._batches = Batches(self.job)
         self._nodes: dict[tuple[int, int], tuple[torch.Tensor, float]] = {}
-        self._plane = _Plane(worker, self)
+        self._plane = self._new_plane(worker)
+        _active.append(self._plane)
         self._over = ""
+
+    def _new_plane(self, worker: WorkerContext) -> _ServerPlane | ReplicaPlane:
+        if worker.plane == protocol.SERVERS:
+            return _ServerPlane(worker, self)
+        return ReplicaPlane(
+            worker.folder, worker.name, worker.orphan_s, job=self.job, flat=self._flat
+        )
 
     @property
     def running(self) -> bool:
         """False once the training is finished or stopped, or this worker was drained."""
         if not self._over and self.step_number >= self.job.steps:
+            self._plane.finish()
             self._stop("finished")
         return not self._over
 
@@ -178,7 +191,7 @@ class Elastic:
         """Leaves the job; the others work on."""
         if not self._over:
             self._over = "closed"
-            self._plane.close()
+            _close(self._plane)
 
     def __enter__(self) -> Self:
         return self
@@ -208,7 +221,7 @@ class Elastic:
         if reason == "finished" and self.step_number < self.job.steps:
             self._flat.set_values(snapshots.read_model(self._plane.path, self.job))
         self._over = reason
-        self._plane.close()
+        _close(self._plane)
 
     def _work(self, loss: LossFunction) -> None:
         """Computes and pushes this worker's share at the current version, as far as it is not done.
@@ -260,7 +273,7 @@ class Elastic:
         return self._flat.take_gradients(), float(part.detach())
 
 
-class _Plane:
+class _ServerPlane:
     """The worker's side of the messages: views from the coordinator, parameters from servers."""
 
     def __init__(self, worker: WorkerContext, owner: Elastic) -> None:
@@ -286,7 +299,6 @@ class _Plane:
         self.last_loss: float | None = None
         self.end = ""
         self._forwarder.start(protocol.WORKER, job=self._job)
-        _active.append(self)
 
     @property
     def incarnation(self) -> int:
@@ -306,11 +318,13 @@ class _Plane:
 
     def close(self) -> None:
         """Ends all connections."""
-        _active.remove(self)
         self._forwarder.close()
         for connection in self._servers.values():
             connection.close()
         self._context.term()
+
+    def finish(self) -> None:
+        """Nothing to wait for: the servers save what they have."""
 
     # --- sending
 
@@ -512,7 +526,13 @@ class _Plane:
             self._acknowledge()
 
 
-_active: list[_Plane] = []
+_active: list[_ServerPlane | ReplicaPlane] = []
+
+
+def _close(plane: _ServerPlane | ReplicaPlane) -> None:
+    if plane in _active:
+        _active.remove(plane)
+        plane.close()
 
 
 def ask_to_end() -> None:
@@ -524,7 +544,7 @@ def ask_to_end() -> None:
 def leave_all() -> None:
     """Ends what the script left open."""
     for plane in list(_active):
-        plane.close()
+        _close(plane)
 
 
 def _gather(

@@ -20,7 +20,12 @@ def _run(given: argparse.Namespace) -> None:
     if not script.is_file():
         raise InputError(f"{script}: no such script.")
     trainer.set_worker_context(
-        trainer.WorkerContext(folder=given.folder.resolve(), name=given.name, orphan_s=given.orphan)
+        trainer.WorkerContext(
+            folder=given.folder.resolve(),
+            name=given.name,
+            orphan_s=given.orphan,
+            plane=given.plane,
+        )
     )
     process.on_terminate(trainer.ask_to_end)
     sys.argv = [given.script, *given.arguments]
@@ -35,6 +40,12 @@ def main(arguments: list[str] | None = None) -> int:
     """The process."""
     parser = process.parser("worker", "Runs a training script as one worker of an elastic job.")
     process.add_member_arguments(parser, protocol.WORKER)
+    parser.add_argument(
+        "--plane",
+        choices=protocol.PLANES,
+        default=protocol.SERVERS,
+        help="how gradients are summed (default %(default)s); the same for all workers",
+    )
     parser.add_argument("script", help="the training script, after --")
     parser.add_argument("arguments", nargs="*", help="its arguments")
     return process.run("worker", _run, parser.parse_args(arguments))

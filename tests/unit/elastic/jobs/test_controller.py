@@ -13,7 +13,7 @@ import pytest
 from mirage.elastic.jobs import folder as files
 from mirage.elastic.jobs.journal import JobJournal
 from mirage.elastic.jobs.limits import JobCounts
-from mirage.elastic.jobs.request import WorkerRequest
+from mirage.elastic.jobs.request import NO_SERVERS, WorkerRequest
 from mirage.errors import ClusterUnavailable
 from mirage.ports import Cluster
 from mirage.slurm.simulated import SimulatedCluster
@@ -344,3 +344,14 @@ def test_a_worker_that_has_not_registered_yet_is_cancelled_at_once(site: Elastic
     assert [record.tasks[name].cancelled_s for name in ("w5", "w6")] == [
         record.tasks[name].drained_s for name in ("w5", "w6")
     ]
+
+
+def test_a_job_by_all_reduce_grows_without_servers(site: ElasticSite) -> None:
+    site.add(plane="all-reduce", servers=NO_SERVERS)
+    controller = site.controller()
+    site.run(controller, 900)
+    assert (site.count("w"), site.count("s"), site.count("c")) == (6, 0, 1)
+    waiting = site.others_job(nodes=2)
+    site.run(controller, 120)
+    assert site.sim.job(waiting).start_s is not None
+    assert site.count("s", running=False) == 0

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mirage.elastic.jobs.request import read_request, request_from, request_table
+from mirage.elastic.jobs.act import batch_script
+from mirage.elastic.jobs.request import Role, read_request, request_from, request_table
 from mirage.errors import InputError
 
 GOOD = """\
@@ -77,3 +78,28 @@ def test_bad_input_gives_one_line(old: str, new: str, words: str, tmp_path: Path
 def test_a_file_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="No such file"):
         read_request(tmp_path / "none.toml")
+
+
+def test_a_job_by_all_reduce_has_no_servers(tmp_path: Path) -> None:
+    example = Path(__file__).parents[4] / "docs" / "examples" / "elastic_allreduce.toml"
+    request = read_request(example)
+    assert (request.is_replicated, request.servers.min, request.servers.max) == (True, 0, 0)
+    words = batch_script(tmp_path, request, Role.WORKER, "w1")
+    assert "--plane all-reduce -- elastic_digits.py" in words
+    again = request_from(json.loads(json.dumps(request_table(request))))
+    assert again == request
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ('plane = "ring"', "plane: expected parameter-servers or all-reduce, got 'ring'"),
+        ('plane = "all-reduce"\n[servers]\nmax = 2', "servers: a job of plane all-reduce has none"),
+    ],
+)
+def test_a_wrong_plane_is_named(tmp_path: Path, lines: str, words: str) -> None:
+    path = tmp_path / "job.toml"
+    table = 'name = "a"\nscript = "t.py"\ntime = "1:00:00"\nepochs = 1\nsteps_per_epoch = 1\n'
+    path.write_text(table + lines)
+    with pytest.raises(InputError, match=words):
+        read_request(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -51,8 +52,8 @@ class Stage:
         for member in self.members:
             member.register()
 
-    def player(self, role: str, name: str) -> Player:
-        self.members.append(Player(self, role, name))
+    def player(self, role: str, name: str, plane: str = protocol.SERVERS) -> Player:
+        self.members.append(Player(self, role, name, plane))
         return self.members[-1]
 
     def until(self, reached: Callable[[], bool]) -> None:
@@ -78,8 +79,8 @@ class Stage:
 class Player:
     """A member by hand: keeps what it gets, sends what the test says."""
 
-    def __init__(self, stage: Stage, role: str, name: str) -> None:
-        self.stage, self.role, self.name = stage, role, name
+    def __init__(self, stage: Stage, role: str, name: str, plane: str) -> None:
+        self.stage, self.role, self.name, self.plane = stage, role, name, plane
         self.link = wire.CoordinatorLink(
             stage.context, path=stage.path, keys=folder.load_keys(stage.path)
         )
@@ -95,10 +96,13 @@ class Player:
                 session=self.link.identity,
                 host="here",
                 boot_id=addresses.boot_id(),
-                endpoints=("tcp://127.0.0.1:9",) if self.role == protocol.SERVER else (),
-                job=JOB if self.role == protocol.WORKER else None,
+                endpoints=("tcp://127.0.0.1:9",) if self._listens() else (),
+                job=replace(JOB, plane=self.plane) if self.role == protocol.WORKER else None,
             )
         )
+
+    def _listens(self) -> bool:
+        return self.role == protocol.SERVER or self.plane == protocol.ALL_REDUCE
 
     def send(self, message: Message) -> None:
         self.link.send(message)
@@ -123,6 +127,25 @@ class Player:
 
         self.stage.until(arrived)
         return found[0]
+
+    def expect_group(
+        self, names: list[str], *, beating: protocol.View | None = None
+    ) -> protocol.View:
+        """The next view of an all-reduce job with these members. `beating`: it beats meanwhile."""
+        found: list[protocol.View] = []
+
+        def arrived() -> bool:
+            if beating is not None:
+                self.beat(beating, 0)
+            found[:] = [
+                each
+                for each in self.got
+                if isinstance(each, protocol.View) and [p.name for p in each.servers] == names
+            ]
+            return bool(found)
+
+        self.stage.until(arrived)
+        return found[-1]
 
     def accept(self, view: protocol.View) -> None:
         self.send(

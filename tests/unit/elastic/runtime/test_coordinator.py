@@ -253,3 +253,11 @@ def test_a_damaged_state_is_named(tmp_path: Path) -> None:
     (tmp_path / folder.STATE).write_text('{"phase": 3}')
     with pytest.raises(MirageError, match=r"state\.json.*no field"):
         StateFile(tmp_path)
+
+
+def test_a_member_of_an_idle_job_hears_that_its_coordinator_lives(stage: Stage) -> None:
+    """Without workers it has nothing else to say, for hours perhaps."""
+    server = stage.player(SERVER, "s1")
+    server.expect(protocol.Welcome)
+    server.send(protocol.Heartbeat(step=0, incarnation=0, layout=0, roster=0))
+    server.expect(protocol.HeartbeatSeen)

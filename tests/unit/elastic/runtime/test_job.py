@@ -59,6 +59,11 @@ def run(path: Path, script: Path, pace: float, meddle: Callable[[LocalJob], None
         meddle(job)
         hurry.touch()
         job.wait(END_S)
+    return outcome(path)
+
+
+def outcome(path: Path) -> list[str]:
+    """The bits of the loss of each step, and of the model."""
     losses = {}
     for line in (path / folder.LOSSES).read_text().splitlines():
         step, loss = json.loads(line)
@@ -94,7 +99,7 @@ def meddle(job: LocalJob) -> None:
         job.kill("server-2")
         client.gone("server-2")
         job.start(SERVER, "server-2")
-        until(client, lambda s: active(s, SERVER) == 2 and s.incarnation == 2)
+        until(client, lambda s: active(s, SERVER) == 2 and s.incarnation >= 2)
         job.kill("worker-2")
         client.gone("worker-2")
         client.drain("server-1", timeout_s=END_S)

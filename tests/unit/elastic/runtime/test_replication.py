@@ -1,0 +1,295 @@
+"""All-reduce: the coordinator's rosters with members played by hand, and whole jobs."""
+
+from __future__ import annotations
+
+import json
+import random
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from mirage.elastic.runtime import addresses, folder, layout, protocol, replica
+from mirage.elastic.runtime.client import Client
+from mirage.elastic.runtime.local import COORDINATOR, LocalJob
+from mirage.elastic.runtime.process_group import Group, GroupBroken, Rendezvous, all_reduce
+from mirage.elastic.runtime.protocol import ALL_REDUCE, SERVER, WORKER
+from tests.unit.elastic.runtime.members import JOB, SLICES, Player, Stage
+from tests.unit.elastic.runtime.test_job import END_S, active, outcome, run, script, until
+
+__all__ = ["script"]
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    made = Stage(tmp_path / "job", silent_s=60.0)
+    yield made
+    made.close()
+
+
+def enter(stage: Stage, name: str) -> Player:
+    return stage.player(WORKER, name, plane=ALL_REDUCE)
+
+
+def first(stage: Stage) -> Player:
+    """A worker whose initial parameters are saved."""
+    worker = enter(stage, "w1")
+    worker.expect(protocol.Welcome, write_initial=True)
+    part = protocol.SavedSlices(file="v0-a", slices=tuple(range(SLICES)), sha256="0")
+    worker.send(protocol.Saved(incarnation=0, version=0, part=part))
+    return worker
+
+
+def join(worker: Player, *others: Player, step: int = 0) -> protocol.View:
+    """All are in no group, form one, and have parameters."""
+    names = [each.name for each in (worker, *others)]
+    view = None
+    for each in (worker, *others):
+        view = each.expect_group(names)
+        each.accept(view)
+    for each in (worker, *others):
+        form = each.expect(protocol.Form)
+        assert view is not None
+        assert form.roster == view.roster
+        each.send(protocol.Formed(roster=form.roster, step=step, suspended_s=0.1))
+        each.beat(view, step)
+    assert view is not None
+    return view
+
+
+def test_a_group_forms_once_all_of_the_roster_are_without_one(stage: Stage) -> None:
+    worker = first(stage)
+    join(worker)
+    second = enter(stage, "w2")
+    view = second.expect_group(["w1", "w2"])
+    assert [(each.worker, each.first, each.last) for each in view.shares] == [
+        ("w1", 0, 2),
+        ("w2", 2, 5),
+    ]
+    second.accept(view)
+    mine = worker.expect_group(["w1", "w2"])
+    worker.send(protocol.StatusQuery())
+    worker.expect(protocol.Status)
+    assert not any(isinstance(each, protocol.Form) for each in second.got)
+    worker.accept(mine)
+    assert second.expect(protocol.Form).roster == view.roster
+    assert worker.expect(protocol.Form).roster == view.roster
+
+
+def test_a_member_that_holds_up_a_group_and_is_silent_is_left_out(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mirage.elastic.runtime.replication.SUSPECT_S", 0.5)
+    worker = first(stage)
+    second = enter(stage, "w2")
+    view = join(worker, second)
+    worker.accept(view)  # its group is broken; w2 says nothing any more
+    alone = worker.expect_group(["w1"], beating=view)
+    assert alone.roster > view.roster
+    second.beat(view, 0)
+    worker.expect_group(["w1", "w2"], beating=alone)
+
+
+def test_a_drained_worker_stays_until_another_one_has_the_parameters(stage: Stage) -> None:
+    worker = first(stage)
+    view = join(worker, step=7)
+    client = enter(stage, "client")
+    client.expect(protocol.Welcome)
+    client.send(protocol.DrainRequest(name="w1"))
+    both = join(worker, client, step=7)
+    assert both.roster > view.roster
+    rest = worker.expect_group(["client"])
+    worker.accept(rest)
+    assert worker.expect(protocol.End).reason == "drained"
+    assert client.expect(protocol.Drained).name == "w1"
+
+
+def test_a_stop_saves_the_newest_parameters(stage: Stage) -> None:
+    worker = first(stage)
+    view = join(worker, step=7)
+    worker.beat(view, 9)
+    worker.send(protocol.StopRequest())
+    empty = worker.expect_group([])
+    worker.send(protocol.InView(step=9, incarnation=0, layout=0, roster=empty.roster, scaling=0))
+    order = worker.expect(protocol.SaveAt)
+    assert order.version == 9
+    part = protocol.SavedSlices(file="v9-a", slices=tuple(range(SLICES)), sha256="0")
+    worker.send(protocol.Saved(incarnation=0, version=9, part=part))
+    assert worker.expect(protocol.Stopped).version == 9
+
+
+def test_a_server_is_refused(stage: Stage) -> None:
+    join(first(stage))
+    server = stage.player(SERVER, "s1")
+    assert "no parameter servers" in server.expect(protocol.Refusal).reason
+
+
+# --- the parts of a worker
+
+
+def test_a_replica_moves_with_its_optimiser_state() -> None:
+    made = replica.Replica(JOB)
+    values = np.arange(600, dtype=np.float32)
+    made.set({i: {"parameter": values[s.first : s.last]} for i, s in enumerate(layout.cut(JOB))}, 4)
+    made.update(torch.ones(600), 0.5, 1.0)
+    other = replica.Replica(JOB)
+    other.unpack(*made.pack())
+    for each in (made, other):
+        each.update(torch.full((600,), 2.0), 0.25, 1.0)
+    assert (other.version, other.losses) == (6, [0.5, 0.25])
+    assert other.values().tobytes() == made.values().tobytes()
+    assert made.values()[0] == pytest.approx(0 - 0.1 - 0.1 * (0.9 + 2))  # momentum has moved
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_sum_does_not_depend_on_who_takes_part(tmp_path: Path, size: int) -> None:
+    pytest.importorskip("torchft")
+    shards = 6
+    gradients = torch.randn(shards, 100, generator=torch.Generator().manual_seed(2))
+    want = layout.total({(i, i + 1): gradients[i] for i in range(shards)}, 0, shards, torch.add)
+    covers = [
+        layout.cover(shards * r // size, shards * (r + 1) // size, micro_shards=shards)
+        for r in range(size)
+    ]
+
+    def own(rank: int) -> dict[tuple[int, int], Any]:
+        leaves = {(i, i + 1): gradients[i] for i in range(shards)}
+        return {n: (layout.total(leaves, *n, torch.add), 0.0) for n in covers[rank]}
+
+    groups = form(tmp_path, size)
+    found = together(
+        lambda r: all_reduce(groups[r], covers, own(r), 100, shards, lambda _work: None), size
+    )
+    assert want is not None
+    assert all(torch.equal(each, want) for each in found)
+
+
+def test_garbage_at_a_groups_ports_does_not_disturb_it(tmp_path: Path) -> None:
+    pytest.importorskip("torchft")
+    before = listening()
+    groups = form(tmp_path, 2)
+    rng = random.Random(4)
+    ports = listening() - before
+    assert len(ports) >= 2
+    for port in ports:
+        for _ in range(20):
+            with socket.create_connection(("127.0.0.1", port), timeout=5) as raw:
+                raw.sendall(rng.randbytes(rng.choice([0, 1, 7, 64, 3000])))
+    rows = together(lambda r: groups[r].gather(torch.tensor([float(r)]), lambda _work: None), 2)
+    assert [each.tolist() for each in rows] == 2 * [[[0.0], [1.0]]]
+
+
+def test_a_group_that_is_not_complete_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torchft")
+    monkeypatch.setattr("mirage.elastic.runtime.process_group.FORM_S", 0.5)
+    store = Rendezvous()
+    peers = [peer(store, f"s{rank}") for rank in range(2)]
+    with pytest.raises(GroupBroken, match="was not formed"):
+        Group(peers, "s0", 1, folder.create_folder(tmp_path / "job"))
+
+
+def listening() -> set[int]:
+    """Ports that this process listens on."""
+    rows = [
+        line.split()
+        for name in ("tcp", "tcp6")
+        for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]
+    ]
+    mine = {str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()}
+    return {
+        int(row[1].rpartition(":")[2], 16)
+        for row in rows
+        if row[3] == "0A" and f"socket:[{row[9]}]" in mine
+    }
+
+
+_stores: list[Rendezvous] = []
+
+
+def peer(store: Rendezvous, session: str) -> protocol.Peer:
+    return protocol.Peer(
+        name=session, session=session, endpoints=store.endpoints, boot_id=addresses.boot_id()
+    )
+
+
+def form(tmp_path: Path, size: int) -> list[Group]:
+    """A group whose members are threads."""
+    store = Rendezvous()
+    _stores.append(store)
+    keys = folder.create_folder(tmp_path / "job")
+    peers = [peer(store, f"s{rank}") for rank in range(size)]
+    return together(lambda rank: Group(peers, f"s{rank}", 1, keys), size)
+
+
+def together(act: Any, size: int) -> list[Any]:
+    """`act(rank)` in a thread each."""
+    found: dict[int, Any] = {}
+    threads = [
+        threading.Thread(target=lambda rank=rank: found.update({rank: act(rank)}))
+        for rank in range(size)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    return [found[rank] for rank in range(size)]
+
+
+# --- whole jobs
+
+
+def storm(job: LocalJob) -> None:
+    """Workers come and go, one is killed, so is the coordinator, and the first one is drained."""
+    with Client(job.path) as client:
+        until(client, lambda status: status.step > 2)
+        job.start(WORKER)
+        job.start(WORKER)
+        until(client, lambda status: active(status, WORKER) == 3)
+        job.kill("worker-2")
+        job.kill(COORDINATOR)
+        job.start_coordinator()
+        client.drain("worker-1", timeout_s=END_S)
+        until(client, lambda status: active(status, WORKER) == 1)
+
+
+def test_workers_that_come_and_go_leave_every_bit_as_parameter_servers_have_it(
+    tmp_path: Path, script: Path
+) -> None:
+    pytest.importorskip("torchft")
+    calm = run(tmp_path / "servers", script, 0.0, lambda _job: None)
+    path = tmp_path / "reduced"
+    hurry = path.with_suffix(".hurry")
+    command = [str(script), "60", "0.15", str(hurry)]
+    timing = ["--beat", "0.2", "--silent", "10", "--snapshot", "1"]
+    with LocalJob(path, command, timing=timing, plane=ALL_REDUCE) as job:
+        job.start_coordinator()
+        job.start(WORKER)
+        storm(job)
+        hurry.touch()
+        job.wait(END_S)
+    assert outcome(path) == calm
+    groups = [json.loads(line) for line in (path / folder.EVENTS).read_text().splitlines()]
+    assert sum(each["event"] == "group" for each in groups) >= 3
+
+
+def test_a_coordinator_that_was_restarted_lets_a_drained_worker_hand_over_first(
+    stage: Stage,
+) -> None:
+    worker = first(stage)
+    view = join(worker, step=7)
+    stage.kill_coordinator()
+    worker.beat(view, 7)
+    client = enter(stage, "w2")
+    client.expect(protocol.Welcome)
+    client.send(protocol.DrainRequest(name="w1"))
+    both = join(worker, client, step=7)
+    assert both.roster > view.roster
+    worker.accept(worker.expect_group(["w2"]))
+    assert worker.expect(protocol.End).reason == "drained"
