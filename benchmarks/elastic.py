@@ -19,6 +19,7 @@ import torch
 
 from mirage.elastic.baselines import BASELINES, baseline
 from mirage.elastic.evaluation import ElasticEvaluationPlan, evaluate
+from mirage.elastic.learn.evolution import EvolutionOptions
 from mirage.elastic.learn.training import TrainingOptions, default_options
 from mirage.elastic.model import ElasticModel, load_model, new_model
 from mirage.elastic.rollout import roll_out
@@ -74,17 +75,19 @@ def speed() -> dict[str, Any]:
         began = time.process_time()
         found = roll_out(baseline(name), setting.world, sequences)
         slots[name] = found.slots * len(sequences) / (time.process_time() - began)
-    return {"slots_per_cpu_s": slots, "decision_ms_40_jobs": decision_ms()}
+    decisions = {name: decision_ms(name) for name in ("gain", "set")}
+    return {"slots_per_cpu_s": slots, "decision_ms_40_jobs": decisions}
 
 
-def decision_ms(jobs: int = 40, decisions: int = 200) -> float:
-    """CPU milliseconds of one decision of the set policy, one cluster of 500 servers. Its weights
-    are untrained, which costs the same.
+def decision_ms(method: str, jobs: int = 40, decisions: int = 200) -> float:
+    """CPU milliseconds of one decision, one cluster of 500 servers. The weights are untrained,
+    which costs the same.
     """
     setting = read_setting("large")
-    options = default_options("set")
-    assert isinstance(options, TrainingOptions)
-    model = new_model("set", setting, "drf", hidden=options.hidden, seed=1)
+    options = default_options(method)
+    assert isinstance(options, TrainingOptions | EvolutionOptions)
+    hidden = options.hidden if isinstance(options, TrainingOptions) else (options.hidden,)
+    model = new_model(method, setting, "drf", hidden=hidden, seed=1)
     (sequence,) = setting.sequences(Part.TEST, 1, 1)
     world = ElasticWorld(setting.world, [sequence])
     world.slot = int(world.arrival[0, jobs - 1])

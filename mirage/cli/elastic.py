@@ -77,14 +77,18 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
         "--policy",
         metavar="NAME",
         help=(
-            "dl2 (the paper's), set (attention over jobs), or set-rounds (the same in one inference;"
-            " setting pollux) (default: the setting's)"
+            "dl2 (the paper's), gain (greedy's gains, weighed by a network), set (attention over"
+            " jobs), or set-rounds (the same in one inference; setting pollux) (default: the"
+            " setting's)"
         ),
     )
     group.add_argument(
         "--teacher",
-        metavar="NAME",
-        help="scheduler that the policy copies first (default: drf; greedy-rule for set-rounds)",
+        metavar="NAME|FILE",
+        help=(
+            "scheduler that the policy copies first, or the file of a recorded schedule (default: drf;"
+            " gain and set-rounds start as a rule of their own)"
+        ),
     )
     group.add_argument(
         "--set",
@@ -118,6 +122,7 @@ def _train(args: argparse.Namespace) -> int:
         save_result,
         train,
     )
+    from mirage.elastic.schedule_log import read_log
     from mirage.elastic.settings import read_setting
     from mirage.models.folder import check_replaceable
     from mirage.rl.options import with_settings
@@ -125,10 +130,13 @@ def _train(args: argparse.Namespace) -> int:
     check_replaceable(args.out)
     setting = read_setting(args.setting)
     method = args.policy or setting.policy
+    teacher = args.teacher or default_teacher(method, setting)
+    types = [kind.name for kind in setting.world.types]
     plan = ElasticPlan(
         setting=setting,
         method=method,
-        teacher=args.teacher or default_teacher(method),
+        teacher=Path(teacher).stem,
+        log=read_log(Path(teacher), types) if Path(teacher).is_file() else None,
         seed=args.seed,
         options=with_settings(default_options(method), args.set),
         clusters=args.clusters,
@@ -190,6 +198,12 @@ def _add_evaluate(parser: argparse.ArgumentParser) -> None:
     )
     out.add_argument("--json", action="store_true", help="print results.json")
     out.add_argument(
+        "--record",
+        type=Path,
+        metavar="FILE",
+        help="file for the schedule of the first --against, for train --teacher FILE",
+    )
+    out.add_argument(
         "--no-figures",
         action="store_true",
         help="only the comparison, without figures 13 and 14, which take seven further ones",
@@ -198,7 +212,7 @@ def _add_evaluate(parser: argparse.ArgumentParser) -> None:
 
 def _evaluate(args: argparse.Namespace) -> int:
     torch_or_error()
-    from mirage.elastic.evaluation import ElasticEvaluationPlan, evaluate
+    from mirage.elastic.evaluation import ElasticEvaluationPlan, evaluate, record_first
     from mirage.elastic.model import ElasticModel, load_model
     from mirage.elastic.report import headline, write_report
     from mirage.elastic.settings import read_setting
@@ -222,6 +236,8 @@ def _evaluate(args: argparse.Namespace) -> int:
     if found:
         result.record["figures"] = sweeps_record(found)
     write_report(args.out, result, [figures_section(plan, found)])
+    if args.record:
+        record_first(plan, args.record)
     if args.json:
         print(json.dumps(result.record, indent=1))
     else:

@@ -266,6 +266,12 @@ def _ranked(name: str, score: Score, *, published: bool = False) -> Callable[[in
     return lambda _seed: RankedAllocator(name=name, score=score, published=published)
 
 
+def _greedy_neighbours(_seed: int) -> Allocator:
+    from mirage.elastic.gain_policy import NeighbourGreedy
+
+    return NeighbourGreedy()
+
+
 _BASELINES: dict[str, Callable[[int], Allocator]] = {
     "drf": _ranked("drf", _poorest),
     "fifo": _ranked("fifo", _oldest),
@@ -279,6 +285,7 @@ _BASELINES: dict[str, Callable[[int], Allocator]] = {
     "greedy-learnt": lambda seed: Ascent(
         name="greedy-learnt", objective="reward", estimates=SpeedEstimates(seed=seed)
     ),
+    "greedy-neighbours": _greedy_neighbours,
     "drf-published": _ranked("drf-published", _poorest, published=True),
     "fifo-published": _ranked("fifo-published", _oldest, published=True),
     "srtf-published": _ranked("srtf-published", _least_fraction, published=True),

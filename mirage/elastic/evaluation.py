@@ -12,6 +12,7 @@ from typing import Any
 from mirage.elastic.baselines import Allocator
 from mirage.elastic.model import ElasticModel
 from mirage.elastic.rollout import ElasticRollout, roll_out
+from mirage.elastic.schedule_log import record_schedule, write_log
 from mirage.elastic.settings import ElasticSetting, Part
 from mirage.elastic.world import Floats
 from mirage.figures.estimate import Estimate
@@ -79,6 +80,18 @@ def evaluate(
     return ElasticResult(
         rollouts=rollouts, models=list(plan.models), bound_slots=bound, record=record
     )
+
+
+def record_first(plan: ElasticEvaluationPlan, path: Path) -> None:
+    """Writes the schedule of the first scheduler of `against` on the plan's sequences."""
+    setting = plan.setting
+    log = record_schedule(
+        setting.scheduler(plan.against[0], seed=plan.seed),
+        setting.world,
+        setting.sequences(Part.TEST, plan.seed, plan.sequences),
+        seed=plan.seed,
+    )
+    write_log(path, log, [kind.name for kind in setting.world.types])
 
 
 def _schedulers(plan: ElasticEvaluationPlan) -> list[tuple[str, Allocator]]:

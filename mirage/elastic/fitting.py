@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.optimize import nnls
 
-from mirage.elastic.world import ElasticWorld, Floats, Ints
+from mirage.elastic.world import Bools, ElasticWorld, Floats, Ints
 
 SAMPLES = 8
 """Short runs of each job type before its first job."""
@@ -38,10 +38,15 @@ class SpeedEstimates:
         types = len(world.config.types)
         self.tables = np.zeros((world.clusters, *world.speed_table.shape))
         """Estimated epochs a slot by cluster, type, PSs and workers."""
-        for cluster in range(world.clusters):
+        self._shapes = [_allowed_shapes(table) for table in world.speed_table]
+        sequences = world.clusters // world.copies
+        for cluster in range(sequences):
             for kind in range(types):
-                self._seen[cluster, kind] = self._short_runs(world, kind, rng)
-                self._fit(world, cluster, kind)
+                runs = self._short_runs(world, kind, rng)
+                for copy in range(cluster, world.clusters, sequences):
+                    self._seen[copy, kind] = list(runs)
+                self._fit(cluster, kind)
+        self.tables[:] = np.tile(self.tables[:sequences], (world.copies, 1, 1, 1))
 
     def _short_runs(
         self, world: ElasticWorld, kind: int, rng: np.random.Generator
@@ -67,18 +72,16 @@ class SpeedEstimates:
             del seen[:-MOST_SEEN]
         if world.slot % self.every_slots == 0:
             for cluster, kind in self._seen:
-                self._fit(world, cluster, kind)
+                self._fit(cluster, kind)
 
-    def _fit(self, world: ElasticWorld, cluster: int, kind: int) -> None:
+    def _fit(self, cluster: int, kind: int) -> None:
         ps, workers, epochs = np.array(self._seen[cluster, kind]).T
         slot_time = 1 / np.maximum(epochs, 1e-12)
         terms = step_terms(ps, workers)
         # Relative errors count, so that fast shapes matter as much as slow ones.
         weights, _ = nnls(terms / slot_time[:, None], np.ones(len(slot_time)))
-        known = world.speed_table[kind] > 0
-        rows, columns = np.nonzero(known)
-        predicted = step_terms(rows.astype(float), columns.astype(float)) @ weights
-        self.tables[cluster, kind][known] = 1 / np.maximum(predicted, 1e-12)
+        known, all_terms = self._shapes[kind]
+        self.tables[cluster, kind][known] = 1 / np.maximum(all_terms @ weights, 1e-12)
 
     def speed_of(self, workers: Ints, ps: Ints) -> Floats:
         """Estimated epochs a slot, [B, K]; 0 for shapes that are not allowed."""
@@ -91,6 +94,13 @@ class SpeedEstimates:
             np.minimum(workers, self.tables.shape[3] - 1),
         ]
         return np.where(inside, table, 0.0)
+
+
+def _allowed_shapes(table: Floats) -> tuple[Bools, Floats]:
+    """Which shapes of a type have a speed, [P + 1, W + 1], and their terms, [n, 5]."""
+    known = table > 0
+    ps, workers = np.nonzero(known)
+    return known, step_terms(ps.astype(float), workers.astype(float))
 
 
 def step_terms(ps: Floats, workers: Floats) -> Floats:

@@ -14,6 +14,8 @@ from torch import nn
 
 from mirage.elastic.baselines import Allocator
 from mirage.elastic.fitting import SpeedEstimates
+from mirage.elastic.gain_policy import FEATURES as GAIN_FEATURES
+from mirage.elastic.gain_policy import GainAllocator, GainNetwork, GainWeights
 from mirage.elastic.network import Networks, flat_networks, set_networks
 from mirage.elastic.observation import Encoder, PaperEncoder
 from mirage.elastic.policy import learned
@@ -31,8 +33,12 @@ from slurm_sim.formats import parse_json
 
 WEIGHTS, CURVE = "networks.safetensors", "curve.json"
 LIBRARIES = ("numpy", "torch")
-METHODS = ("dl2", "set", "set-rounds")
-"""The paper's policy, the one that attends over jobs, and the same for rounds (`rounds.py`)."""
+METHODS = ("dl2", "gain", "set", "set-rounds")
+"""The paper's policy, greedy's gains weighed by a network (`gain_policy.py`), attention over jobs,
+and the same for rounds (`rounds.py`).
+"""
+_LAYERS = {"gain": 1, "set": 3, "set-rounds": 3}
+"""Numbers in `hidden`; the paper's policy has any."""
 LIMITS = (
     "It knows what its setting shows: other loads, clusters and speeds need an evaluation of their"
     " own (docs/elastic.md)."
@@ -61,7 +67,7 @@ class ElasticAbout(About):
     """J; 0: no bound."""
     features: int
     hidden: tuple[int, ...]
-    """Layers of the paper's network; width, layers and heads of the set policy's."""
+    """Layers of the paper's and the gain policy's network; width, layers and heads of attention."""
     knows_speeds: bool
 
     def problem(self) -> str:
@@ -104,8 +110,15 @@ class ElasticModel:
 
     def allocator(self, *, name: str = "", seed: int | None = None) -> Allocator:
         """The policy in service; ``seed``: samples its actions instead of taking the best."""
-        if isinstance(self.networks.policy, ValueNetwork):
-            return SetRounds(name=name or self.method, network=self.networks.policy)
+        policy = self.networks.policy
+        if isinstance(policy, ValueNetwork):
+            return SetRounds(name=name or self.method, network=policy)
+        if isinstance(policy, GainNetwork):
+            return GainAllocator(
+                name=name or self.method,
+                weights=GainWeights.of(policy),
+                estimates=None if self.about.knows_speeds else SpeedEstimates(seed=0),
+            )
         places = self.about.places or None
         return learned(name or self.method, self.networks, self.encoder(), places, seed=seed)
 
@@ -131,12 +144,13 @@ def new_model(
         raise InputError("policy set-rounds is for setting pollux.")
     places = setting.places if method == "dl2" else 0
     encoder: Encoder = PaperEncoder() if method == "dl2" else SpeedEncoder(estimates=None)
+    features = {"set-rounds": FEATURES, "gain": GAIN_FEATURES}
     about = ElasticAbout(
         setting=setting.name,
         teacher=teacher,
         types=tuple(kind.name for kind in setting.world.types),
         places=places,
-        features=(FEATURES if method == "set-rounds" else encoder.size(len(setting.world.types))),
+        features=features.get(method) or encoder.size(len(setting.world.types)),
         hidden=tuple(hidden),
         knows_speeds=setting.knows_speeds,
     )
@@ -146,6 +160,8 @@ def new_model(
 def _networks(method: str, about: ElasticAbout) -> Networks:
     if method == "dl2":
         return flat_networks(about.features, about.places, about.hidden)
+    if method == "gain":
+        return Networks(GainNetwork(about.hidden[0]), nn.Identity())
     width, layers, heads = about.hidden
     if method == "set-rounds":
         return Networks(ValueNetwork(width, layers, heads), nn.Identity())
@@ -173,7 +189,8 @@ def load_model(folder: Path) -> ElasticModel:
     """Raises InputError for a folder that is no whole, unchanged elastic model."""
     recipe = check_folder(folder, system=ElasticAbout.SYSTEM)
     about = ElasticAbout.of(recipe, folder)
-    if recipe.method not in METHODS or (recipe.method != "dl2" and len(about.hidden) != 3):
+    layers = _LAYERS.get(recipe.method, len(about.hidden))
+    if recipe.method not in METHODS or len(about.hidden) != layers:
         raise InputError(
             f"{folder}: method {recipe.method!r} or its networks are unknown. {REMEDY}."
         )

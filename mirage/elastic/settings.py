@@ -3,6 +3,7 @@
 A setting is a name of `SETTINGS`, or a TOML file that changes one:
 
     base = "small"
+    types = ["vgg-16", "dssm"]   # of the base's job types; default: all
     [world]                  # fields of `ElasticConfig`
     servers = 20
     [workload]               # fields of `ElasticWorkload`
@@ -252,6 +253,8 @@ def changed(record: Mapping[str, Any], path: Path) -> ElasticSetting:
     if base not in SETTINGS:
         raise InputError(f"{path}: base: no setting {base!r}; there are {', '.join(SETTINGS)}.")
     setting = SETTINGS[base]()
+    if "types" in record:
+        setting = _with_types(setting, record.pop("types"), f"{path}: types")
     world = _with(setting.world, record.pop("world", {}), f"{path}: [world]")
     options: dict[str, Any] = {"name": path.stem, "summary": f"{base}, changed by {path.name}"}
     if "workload" in record:
@@ -265,6 +268,19 @@ def changed(record: Mapping[str, Any], path: Path) -> ElasticSetting:
     if record:
         raise InputError(f"{path}: {sorted(record)[0]}: unknown key.")
     return replace(setting, world=world, **options)
+
+
+def _with_types(setting: ElasticSetting, names: object, where: str) -> ElasticSetting:
+    """With some of its job types. Raises InputError."""
+    types = {kind.name: kind for kind in setting.world.types}
+    if setting.workload is None:
+        raise InputError(f"{where}: the jobs of {setting.name!r} are given, not drawn.")
+    if not isinstance(names, list) or not names or any(name not in types for name in names):
+        raise InputError(f"{where}: expected a list of {', '.join(types)}, got {names!r}.")
+    chosen = tuple(types[name] for name in names)
+    workload = replace(setting.workload, types=chosen)
+    world = replace(setting.world, types=chosen)
+    return replace(setting, world=world, workload=workload, draw=partial(draw, workload))
 
 
 def _with(of: T, table: object, where: str) -> T:

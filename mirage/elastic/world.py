@@ -111,11 +111,21 @@ class ElasticWorld:
     """B clusters with a job sequence each."""
 
     def __init__(
-        self, config: ElasticConfig, sequences: Sequence[ElasticJobs], *, seed: int = 0
+        self,
+        config: ElasticConfig,
+        sequences: Sequence[ElasticJobs],
+        *,
+        seed: int = 0,
+        copies: int = 1,
     ) -> None:
+        """``copies``: of each sequence, one block of clusters after the other. Speeds vary alike in
+        all copies, so that what differs between them is the scheduler's doing.
+        """
         if not sequences or len({len(sequence) for sequence in sequences}) != 1:
             raise InputError("elastic world: give one or more sequences of the same number of jobs")
         self.config = config
+        self.copies = copies
+        sequences = list(sequences) * copies
         self._seed = seed
         self.arrival: Ints = np.stack([each.arrival_slot for each in sequences])
         self.type_index: Ints = np.stack([each.type_index for each in sequences])
@@ -127,6 +137,7 @@ class ElasticWorld:
         """Epochs a slot by type, PSs and workers, [types, P + 1, W + 1]."""
         demands = np.array([_demands(kind) for kind in config.types])[self.type_index]
         self._task_gpus, self._task_cpus = demands[..., 0, :], demands[..., 1, :]
+        self._of_size = [self._jobs_of_size(task) for task in (0, 1)]
         self.has_ps = np.array([kind.ps is not None for kind in config.types])[self.type_index]
         self._all = np.arange(self.clusters)
         self.reset()
@@ -175,7 +186,13 @@ class ElasticWorld:
         shape = (self.clusters, config.servers)
         self.free_gpus = np.broadcast_to(up * config.gpus_per_server, shape).copy()
         self.free_cpus = np.broadcast_to(up * config.cpus_per_server, shape).copy()
-        self._tasks: list[tuple[Ints, Ints, Ints]] = []
+        self.jobs_on = np.zeros(shape, dtype=np.int64)
+        """Jobs with a task on each server, [B, S]."""
+        self.is_on = np.zeros((*self.arrival.shape, config.servers), dtype=bool)
+        """Whether a job has a task on a server, [B, K, S]."""
+        self.neighbours = np.zeros(self.arrival.shape, dtype=np.int64)
+        """Other jobs on the fullest server of each job, [B, K]."""
+        self._servers: dict[tuple[int, int], tuple[Ints, Bools]] = {}
         self._allowed: Bools | None = None
         self._among: Bools | None = None
 
@@ -210,6 +227,15 @@ class ElasticWorld:
         share: Floats = np.maximum(gpus / max(self.total_gpus, 1), cpus / max(self.total_cpus, 1))
         return share
 
+    def dominant_share_at(self, rows: Ints, jobs: Ints, workers: Ints, ps: Ints) -> Floats:
+        """The dominant share of these numbers of tasks of single jobs, [n] each."""
+        gpus, cpus = self._task_gpus[rows, jobs], self._task_cpus[rows, jobs]
+        share: Floats = np.maximum(
+            (workers * gpus[:, 0] + ps * gpus[:, 1]) / max(self.total_gpus, 1),
+            (workers * cpus[:, 0] + ps * cpus[:, 1]) / max(self.total_cpus, 1),
+        )
+        return share
+
     def tasks_demand(self, workers: Ints, ps: Ints) -> tuple[Ints, Ints]:
         """GPUs and CPU cores of these numbers of tasks, [B, K] each."""
         gpus = workers * self._task_gpus[..., 0] + ps * self._task_gpus[..., 1]
@@ -221,12 +247,11 @@ class ElasticWorld:
         task = int(kind == TaskKind.PS)
         most = self.config.most_ps if task else self.config.most_workers
         found = np.zeros(self.arrival.shape, dtype=bool)
-        for gpus, cpus in self._sizes(task):
+        for (gpus, cpus), same in self._of_size[task]:
             each = np.full(self.free_cpus.shape, 2)
             for free, size in ((self.free_gpus, gpus), (self.free_cpus, cpus)):
                 if size:
                     each = np.minimum(each, free // size)
-            same = (self._task_gpus[..., task] == gpus) & (self._task_cpus[..., task] == cpus)
             found |= same & (each.sum(axis=1) >= 2)[:, None]
         return found & ((self.ps if task else self.workers) + 2 <= most)
 
@@ -269,16 +294,23 @@ class ElasticWorld:
     def _fits(self, task: int) -> Bools:
         """Whether a server has room for the task of each job, [B, K]."""
         found = np.zeros(self.arrival.shape, dtype=bool)
-        for gpus, cpus in self._sizes(task):
-            room = np.any((self.free_gpus >= gpus) & (self.free_cpus >= cpus), axis=1)
-            same = (self._task_gpus[..., task] == gpus) & (self._task_cpus[..., task] == cpus)
-            found |= same & np.asarray(room)[:, None]
+        for size, same in self._of_size[task]:
+            found |= same & self.server_for(size)[1][:, None]
         return found
 
-    def _sizes(self, task: int) -> set[tuple[int, int]]:
+    def next_servers(self, task: int) -> list[tuple[Bools, Ints]]:
+        """Where the next task goes, by the size of tasks: whose it is [B, K], the server [B].
+
+        ``task``: 0 worker, 1 PS. Where none has room the server means nothing.
+        """
+        return [(same, self.server_for(size)[0]) for size, same in self._of_size[task]]
+
+    def _jobs_of_size(self, task: int) -> list[tuple[tuple[int, int], Bools]]:
+        gpus, cpus = self._task_gpus[..., task], self._task_cpus[..., task]
         kinds = self.config.types
         demands = [kind.worker if task == 0 else kind.ps for kind in kinds]
-        return {(demand.gpus, demand.cpus) for demand in demands if demand}
+        sizes = sorted({(demand.gpus, demand.cpus) for demand in demands if demand})
+        return [(size, (gpus == size[0]) & (cpus == size[1])) for size in sizes]
 
     def _both_fit(self, wanted: Bools) -> Bools:
         """Whether the PS still fits once the worker has its server, [B, K]."""
@@ -291,11 +323,11 @@ class ElasticWorld:
             if kind.ps
         }
         for worker_gpus, worker_cpus, ps_gpus, ps_cpus in pairs:
-            server, fits = self._server(self._all, worker_gpus, worker_cpus)
+            server, fits = self.server_for((worker_gpus, worker_cpus))
             gpus, cpus = self.free_gpus.copy(), self.free_cpus.copy()
             gpus[self._all, server] -= worker_gpus
             cpus[self._all, server] -= worker_cpus
-            fits &= ((gpus >= ps_gpus) & (cpus >= ps_cpus)).any(axis=1)
+            fits = fits & ((gpus >= ps_gpus) & (cpus >= ps_cpus)).any(axis=1)
             same = (
                 (self._task_gpus[..., 0] == worker_gpus)
                 & (self._task_cpus[..., 0] == worker_cpus)
@@ -305,13 +337,16 @@ class ElasticWorld:
             found |= same & fits[:, None]
         return found
 
-    def _server(self, rows: Ints, gpus: int | Ints, cpus: int | Ints) -> tuple[Ints, Bools]:
-        """The server for a task of this size in each of the clusters ``rows``; whether it fits."""
-        free_gpus, free_cpus = self.free_gpus[rows], self.free_cpus[rows]
-        gpus, cpus = np.reshape(gpus, (-1, 1)), np.reshape(cpus, (-1, 1))
-        fits = (free_gpus >= gpus) & (free_cpus >= cpus)
+    def server_for(self, size: tuple[int, int]) -> tuple[Ints, Bools]:
+        """The server for a task of these GPUs and CPU cores in each cluster; whether it fits; [B]."""
+        if size not in self._servers:
+            self._servers[size] = self._find_server(*size)
+        return self._servers[size]
+
+    def _find_server(self, gpus: int, cpus: int) -> tuple[Ints, Bools]:
+        fits = (self.free_gpus >= gpus) & (self.free_cpus >= cpus)
         config = self.config
-        free = free_gpus / max(config.gpus_per_server, 1) + free_cpus / max(
+        free = self.free_gpus / max(config.gpus_per_server, 1) + self.free_cpus / max(
             config.cpus_per_server, 1
         )
         if config.placement == "balanced":
@@ -340,11 +375,18 @@ class ElasticWorld:
 
     def _place(self, rows: Ints, job: Ints, task: int) -> None:
         gpus, cpus = self._task_gpus[rows, job, task], self._task_cpus[rows, job, task]
-        server, _ = self._server(rows, gpus, cpus)
+        server = np.zeros(len(rows), dtype=np.int64)
+        for size, same in self._of_size[task]:
+            of_size = same[rows, job]
+            server[of_size] = self.server_for(size)[0][rows[of_size]]
         self.free_gpus[rows, server] -= gpus
         self.free_cpus[rows, server] -= cpus
         (self.ps if task else self.workers)[rows, job] += 1
-        self._tasks.append((rows, job, server))
+        self.jobs_on[rows, server] += ~self.is_on[rows, job, server]
+        self.is_on[rows, job, server] = True
+        others = self.is_on[rows, :, server] * (self.jobs_on[rows, server] - 1)[:, None]
+        self.neighbours[rows] = np.maximum(self.neighbours[rows], others)
+        self._servers = {}
         self._allowed = None
 
     def end_slot(self) -> Floats:
@@ -368,19 +410,12 @@ class ElasticWorld:
     def _disturbance(self) -> Floats:
         factor = np.ones(self.arrival.shape)
         if self.config.variation:
-            factor += self.config.variation * self._rng.uniform(-1, 1, factor.shape)
+            shape = (self.clusters // self.copies, factor.shape[1])
+            drawn = self._rng.uniform(-1, 1, shape)
+            factor += self.config.variation * np.tile(drawn, (self.copies, 1))
         if self.config.interference:
-            factor *= np.maximum(1 - self.config.interference * self._neighbours(), 0.05)
+            factor *= np.maximum(1 - self.config.interference * self.neighbours, 0.05)
         return factor
-
-    def _neighbours(self) -> Ints:
-        """Other jobs on the fullest server of each job, [B, K]."""
-        here = np.zeros((*self.arrival.shape, self.config.servers), dtype=bool)
-        for rows, job, server in self._tasks:
-            here[rows, job, server] = True
-        others = np.where(here, here.sum(axis=1, keepdims=True) - 1, 0)
-        most: Ints = others.max(axis=2)
-        return most
 
     def _standstill_s(self) -> Floats:
         if not self.config.scaling_s:

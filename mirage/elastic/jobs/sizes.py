@@ -77,16 +77,19 @@ def policy_named(name: str) -> Allocator:
 
 
 def _trained(folder: Path) -> Allocator:
-    """The set policy, which knows jobs by their speeds: those that the controller measured."""
+    """A policy that knows jobs by their speeds: those that the controller measured."""
+    from mirage.elastic.gain_policy import GainAllocator, GainNetwork, GainWeights
     from mirage.elastic.model import load_model
     from mirage.elastic.policy import learned
     from mirage.elastic.set_encoder import SpeedEncoder
 
     model = load_model(folder)
+    if isinstance(model.networks.policy, GainNetwork):
+        return GainAllocator(weights=GainWeights.of(model.networks.policy), estimates=None)
     if model.method != "set":
         raise InputError(
             f"--policy {folder}: a model of method {model.method!r} knows the job types that it was"
-            " trained on and no others; live jobs need one of method 'set'"
+            " trained on and no others; live jobs need one of method 'gain' or 'set'"
         )
     return learned("set", model.networks, SpeedEncoder(estimates=None), None)
 

@@ -24,6 +24,7 @@ from mirage.elastic.baselines import Allocator, RankedAllocator
 from mirage.elastic.network import Networks
 from mirage.elastic.observation import EMPTY, KINDS, Encoder, batch_of, observe, task_of
 from mirage.elastic.policy import Act, log_probs_of
+from mirage.elastic.schedule_log import LogTeacher
 from mirage.elastic.workload import ElasticJobs
 from mirage.elastic.world import Bools, ElasticConfig, ElasticWorld, Floats, Ints
 from mirage.rl.fit import FitResult, Report, Stop, cosine, descend, fit, set_rate
@@ -132,7 +133,7 @@ def _good_actions(
 ) -> Bools:
     """The teacher's action and those as good, [B, 3 J + 1]; none where it gives nothing."""
     good = np.zeros((len(jobs), jobs.shape[1] * KINDS + 1), dtype=bool)
-    if isinstance(teacher, RankedAllocator):
+    if isinstance(teacher, RankedAllocator | LogTeacher):
         equal, kinds = teacher.best(world)
     else:
         equal, kinds = np.zeros(world.arrival.shape, dtype=bool), None

@@ -14,6 +14,8 @@ import numpy as np
 from torch import nn
 
 from mirage.elastic.baselines import BASELINES, baseline
+from mirage.elastic.gain_policy import GainNetwork
+from mirage.elastic.learn.evolution import EvolutionLearner, EvolutionOptions, learn_by_evolution
 from mirage.elastic.learn.federated import (
     FederatedMember,
     LocalPool,
@@ -31,6 +33,7 @@ from mirage.elastic.policy import NetworkAct
 from mirage.elastic.pollux_world import PolluxConfig
 from mirage.elastic.rollout import roll_out
 from mirage.elastic.rounds import ValueNetwork
+from mirage.elastic.schedule_log import LogTeacher, ScheduleLog
 from mirage.elastic.settings import ElasticSetting, Part
 from mirage.elastic.workload import ElasticJobs
 from mirage.errors import InputError
@@ -71,10 +74,15 @@ class TrainingOptions(MethodOptions):
     proximal: ProximalOptions = field(default_factory=ProximalOptions)
 
 
-def default_options(method: str) -> TrainingOptions | RoundsOptions:
-    """The options of a policy: `RoundsOptions` for `set-rounds`."""
+Options = TrainingOptions | RoundsOptions | EvolutionOptions
+
+
+def default_options(method: str) -> Options:
+    """The options of a policy: `RoundsOptions` for `set-rounds`, `EvolutionOptions` for `gain`."""
     if method == "set-rounds":
         return RoundsOptions()
+    if method == "gain":
+        return EvolutionOptions()
     if method == "dl2":
         return TrainingOptions()
     return TrainingOptions(
@@ -85,8 +93,10 @@ def default_options(method: str) -> TrainingOptions | RoundsOptions:
     )
 
 
-def default_teacher(method: str) -> str:
-    """Whom a policy copies first: the paper's DRF. A policy for rounds is its rule when untrained."""
+def default_teacher(method: str, setting: ElasticSetting) -> str:
+    """Whom a policy copies first: the paper's DRF. Two policies are a rule when untrained."""
+    if method == "gain":
+        return "greedy" if setting.knows_speeds else "greedy-learnt"
     return "greedy-rule" if method == "set-rounds" else "drf"
 
 
@@ -97,8 +107,10 @@ class ElasticPlan:
     setting: ElasticSetting
     method: str = "dl2"
     teacher: str = "drf"
+    log: ScheduleLog | None = None
+    """A recorded schedule as the teacher, whose name is then `teacher`."""
     seed: int = 1
-    options: TrainingOptions | RoundsOptions = field(default_factory=TrainingOptions)
+    options: Options = field(default_factory=TrainingOptions)
     clusters: int = 0
     """Clusters of a federated training; 0: it is not federated."""
     ray: str | None = None
@@ -125,8 +137,14 @@ def train(plan: ElasticPlan, progress: Report | None = None) -> ElasticTrainingR
     if isinstance(plan.options, RoundsOptions):
         with seeded(plan.seed):
             return _train_rounds(plan, plan.options, progress)
-    if plan.teacher not in BASELINES:
-        raise InputError(f"no teacher {plan.teacher!r}; there are {', '.join(BASELINES)}.")
+    if isinstance(plan.options, EvolutionOptions):
+        with seeded(plan.seed):
+            return _train_by_evolution(plan, plan.options, progress)
+    if plan.teacher not in BASELINES and plan.log is None:
+        raise InputError(
+            f"no teacher {plan.teacher!r}; there are {', '.join(BASELINES)}, or give the file of a"
+            " recorded schedule."
+        )
     with seeded(plan.seed):
         return _Training(plan, plan.options, progress).run()
 
@@ -171,6 +189,61 @@ def _train_rounds(
     )
 
 
+def _train_by_evolution(
+    plan: ElasticPlan, options: EvolutionOptions, progress: Report | None
+) -> ElasticTrainingResult:
+    began, cpu = time.monotonic(), time.process_time()
+    setting, rule = plan.setting, default_teacher("gain", plan.setting)
+    if plan.teacher != rule:
+        raise InputError(
+            f"policy gain starts as {rule} in setting {setting.name!r}, as nobody else."
+        )
+    model = new_model(plan.method, setting, rule, hidden=(options.hidden,), seed=plan.seed)
+    network = model.networks.policy
+    assert isinstance(network, GainNetwork)
+    rng = np.random.default_rng([int(Part.TRAINING), plan.seed])
+    learner = EvolutionLearner(
+        network,
+        setting.world,
+        lambda count: [setting.draw(rng) for _ in range(count)],
+        knows_speeds=setting.knows_speeds,
+        options=options,
+        seed=plan.seed,
+    )
+    validation = setting.sequences(Part.VALIDATION, 0, options.validation)
+    curve: list[Progress] = []
+
+    scored: list[float] = []
+
+    def score() -> float:
+        rollout = roll_out(model.allocator(), setting.world, validation, seed=1)
+        scored.append(float(rollout.mean_jct_slots.mean()))
+        return scored[-1]
+
+    def note(row: Progress) -> None:
+        if row.score == row.score:
+            curve.append(row)
+        if progress:
+            progress(row)
+
+    found = learn_by_evolution(learner, network, options, score=score, progress=note)
+    scores = {rule: scored[0], "online": found.score}
+    return ElasticTrainingResult(
+        model=replace(
+            model,
+            networks=model.networks.eval(),
+            options=options_table(options),
+            curve=[CurvePoint(row.stage, row.round, row.score) for row in curve],
+            references=scores,
+        ),
+        curve=curve,
+        agreement=float("nan"),
+        scores=scores,
+        wall_s=time.monotonic() - began,
+        cpu_s=time.process_time() - cpu,
+    )
+
+
 def _rounds_learner(
     plan: ElasticPlan, options: RoundsOptions, model: ElasticModel
 ) -> RoundsLearner:
@@ -201,7 +274,8 @@ class _Training:
     def run(self) -> ElasticTrainingResult:
         began, cpu = time.monotonic(), time.process_time()
         phases = self._options.phases
-        self._scores[self.plan.teacher] = self._mean_jct(baseline(self.plan.teacher))
+        if self.plan.log is None:
+            self._scores[self.plan.teacher] = self._mean_jct(baseline(self.plan.teacher))
         agreed = self._imitate() if phases != "online" else float("nan")
         if phases != "supervised":
             self._scores["online"] = self._improve()
@@ -239,15 +313,18 @@ class _Training:
 
     def _imitate(self) -> float:
         plan, options = self.plan, self._options.supervised
+        log = plan.log
         recorder = Recorder(
-            teacher=baseline(plan.teacher, seed=plan.seed),
+            teacher=LogTeacher(log=log) if log else baseline(plan.teacher, seed=plan.seed),
             encoder=self.model.encoder(),
             places=self.model.about.places or None,
         )
         examples: Examples | None = None
-        for nth in range(options.rounds):
+        # A log can't be asked what it would have done in the policy's own states: one round.
+        for nth in range(1 if log else options.rounds):
             seed = 100 * plan.seed + nth
-            more = recorder.record(plan.setting.world, self._draw(options.sequences), seed=seed)
+            sequences = log.sequences if log else self._draw(options.sequences)
+            more = recorder.record(plan.setting.world, sequences, seed=seed)
             examples = more if examples is None else examples + more
             imitate(
                 self.model.networks,

@@ -31,6 +31,18 @@ def test_a_file_changes_a_setting(tmp_path):
     assert setting.world.variation == read_setting("small").world.variation
 
 
+def test_a_file_takes_some_of_the_types(tmp_path):
+    path = tmp_path / "two.toml"
+    path.write_text('types = ["dssm", "vgg-16"]
+[workload]
+jobs = 40
+')
+    setting = read_setting(str(path))
+    assert [kind.name for kind in setting.world.types] == ["dssm", "vgg-16"]
+    (jobs,) = setting.sequences(Part.TEST, 1, 1)
+    assert set(jobs.type_index.tolist()) == {0, 1}
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -40,6 +52,7 @@ def test_a_file_changes_a_setting(tmp_path):
         ("[world]\nservers = 'x'", "servers: expected int, got 'x'"),
         ("[world]\ncpus_per_server = 1", "a worker needs"),
         ("[workload]\njobs = 0", "must be above 0"),
+        ("types = ['vgg-17']", "types: expected a list of resnet-50"),
         ("speed = 3", "speed: unknown key"),
         ("x = ", "no TOML"),
     ],

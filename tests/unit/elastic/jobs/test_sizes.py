@@ -104,5 +104,5 @@ def test_a_trained_set_policy_decides(tmp_path: Path) -> None:
     jobs = [live("a"), live("b")]
     sizes = decide_sizes(jobs, NODES, policy_named(str(tmp_path / "set")), slot_s=300)
     assert 2 <= sum(each.workers for each in sizes.values()) <= 8
-    with pytest.raises(InputError, match="live jobs need one of method 'set'"):
+    with pytest.raises(InputError, match="live jobs need one of method 'gain' or 'set'"):
         policy_named(str(tmp_path / "dl2"))
