@@ -33,10 +33,7 @@ def test_a_file_changes_a_setting(tmp_path):
 
 def test_a_file_takes_some_of_the_types(tmp_path):
     path = tmp_path / "two.toml"
-    path.write_text('types = ["dssm", "vgg-16"]
-[workload]
-jobs = 40
-')
+    path.write_text('types = ["dssm", "vgg-16"]\n[workload]\njobs = 40\n')
     setting = read_setting(str(path))
     assert [kind.name for kind in setting.world.types] == ["dssm", "vgg-16"]
     (jobs,) = setting.sequences(Part.TEST, 1, 1)
