@@ -3,7 +3,7 @@
     python -m benchmarks.elastic --setting small --sequences 10 --out benchmarks/elastic.json
 
 A setting's part of the file is replaced, the others stay. `--model LABEL=DIR` adds trained
-policies; `--speed` measures slots a CPU second and milliseconds a decision.
+policies; with `--keep` the schedulers that the file has are not run again. `--speed` measures slots a CPU second and milliseconds a decision.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from mirage.elastic.baselines import BASELINES, baseline
-from mirage.elastic.evaluation import ElasticEvaluationPlan, evaluate
+from mirage.elastic.evaluation import ElasticEvaluationPlan, difference, evaluate
 from mirage.elastic.learn.evolution import EvolutionOptions
 from mirage.elastic.learn.training import TrainingOptions, default_options
 from mirage.elastic.model import ElasticModel, load_model, new_model
@@ -34,13 +34,17 @@ def main() -> None:
     parser.add_argument("--against", default=",".join(BASELINES))
     parser.add_argument("--model", action="append", default=[])
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--keep", action="store_true")
     parser.add_argument("--speed", action="store_true")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    part = speed() if args.speed else comparison(args)
     name = "speed" if args.speed else args.setting
     record = json.loads(args.out.read_text()) if args.out.exists() else {}
+    if args.keep:
+        part = joined(record[name], comparison(args))
+    else:
+        part = speed() if args.speed else comparison(args)
     args.out.write_text(json.dumps(record | {name: part}, indent=1, sort_keys=True) + "\n")
     print(json.dumps(part if args.speed else summary(part), indent=1))
 
@@ -59,6 +63,24 @@ def comparison(args: argparse.Namespace) -> dict[str, Any]:
         seed=args.seed,
     )
     return evaluate(plan, lambda name: print(name, flush=True)).record
+
+
+def joined(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """The figures of both, on the same sequences; differences of the new models to all. The
+    schedulers that both have must have come to the same.
+    """
+    rows = old["schedulers"] | {name: new["schedulers"][name] for name in new["models"]}
+    for name in new["schedulers"].keys() & old["schedulers"].keys() - set(new["models"]):
+        each = [part["schedulers"][name]["per_sequence"] for part in (old, new)]
+        assert each[0] == each[1], f"{name}: the sequences are not the same"
+    for model in new["models"]:
+        for name, row in rows.items():
+            if name != model:
+                mine, other = np.array(rows[model]["per_sequence"]), np.array(row["per_sequence"])
+                rows[model]["difference_to"][name] = difference(mine, other)
+                rows[model]["ratio_to"][name] = {"value": float(mine.mean() / other.mean())}
+    models = [*dict.fromkeys([*old["models"], *new["models"]])]
+    return old | {"schedulers": rows, "models": models, "provenance_of_models": new["provenance"]}
 
 
 def summary(record: dict[str, Any]) -> dict[str, float]:

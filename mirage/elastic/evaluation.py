@@ -118,7 +118,7 @@ def _records(
                 if other != name
             },
             "difference_to": {
-                other: _difference(found.mean_jct_slots, rollouts[other].mean_jct_slots)
+                other: difference(found.mean_jct_slots, rollouts[other].mean_jct_slots)
                 for other in rollouts
                 if other != name and (name in models or other in models)
             },
@@ -144,7 +144,7 @@ def _ratio(above: Floats, below: Floats) -> dict[str, Any]:
     return {"value": float(above.mean() / below.mean()), "interval": interval}
 
 
-def _difference(one: Floats, other: Floats) -> dict[str, Any]:
+def difference(one: Floats, other: Floats) -> dict[str, Any]:
     """Of paired sequences, in slots; below 0: the first is better."""
     found = estimate(one - other)
     return {"value": found.value, "interval": _pair(found)}

@@ -229,7 +229,8 @@ class _SpeedLookup:
         inside = (workers <= most_workers) & (ps <= most_ps)
         where = np.minimum(ps, most_ps) * self._columns + np.minimum(workers, most_workers)
         found = self._flat[self._first[rows, places] + where]
-        return np.where(inside, found, 0.0) / self.best[rows, places]
+        speed: Floats = np.where(inside, found, 0.0) / self.best[rows, places]
+        return speed
 
 
 @dataclass(kw_only=True)

@@ -410,8 +410,8 @@ class ElasticWorld:
     def _disturbance(self) -> Floats:
         factor = np.ones(self.arrival.shape)
         if self.config.variation:
-            shape = (self.clusters // self.copies, factor.shape[1])
-            drawn = self._rng.uniform(-1, 1, shape)
+            jobs = self.arrival.shape[1]
+            drawn = self._rng.uniform(-1, 1, (self.clusters // self.copies, jobs))
             factor += self.config.variation * np.tile(drawn, (self.copies, 1))
         if self.config.interference:
             factor *= np.maximum(1 - self.config.interference * self.neighbours, 0.05)

@@ -91,7 +91,7 @@ class EvolutionLearner:
         with torch.no_grad():
             for weight, off in zip(self._network.parameters(), noise, strict=True):
                 change = np.tensordot(gains, off, axes=1) / options.pairs
-                weight += step * torch.from_numpy(change.astype(np.float32))
+                weight.add_(torch.from_numpy(change.astype(np.float32)), alpha=step)
         return float(slots.mean())
 
     def _try(self, tried: list[Singles], done: int) -> Floats:
