@@ -3,7 +3,8 @@
     python -m benchmarks.elastic --setting small --sequences 10 --out benchmarks/elastic.json
 
 A setting's part of the file is replaced, the others stay. `--model LABEL=DIR` adds trained
-policies; with `--keep` the schedulers that the file has are not run again. `--speed` measures slots a CPU second and milliseconds a decision.
+policies. With `--keep` schedulers that the file has are not run again. `--speed` measures slots a
+CPU second and milliseconds a decision.
 """
 
 from __future__ import annotations
@@ -41,10 +42,9 @@ def main() -> None:
     torch.set_num_threads(1)
     name = "speed" if args.speed else args.setting
     record = json.loads(args.out.read_text()) if args.out.exists() else {}
+    part = speed() if args.speed else comparison(args)
     if args.keep:
-        part = joined(record[name], comparison(args))
-    else:
-        part = speed() if args.speed else comparison(args)
+        part = joined(record[name], part)
     args.out.write_text(json.dumps(record | {name: part}, indent=1, sort_keys=True) + "\n")
     print(json.dumps(part if args.speed else summary(part), indent=1))
 
