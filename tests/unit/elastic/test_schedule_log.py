@@ -82,7 +82,7 @@ def test_a_policy_copies_a_recorded_schedule(tiny, tmp_path, capsys):
         (lambda lines: [*lines, "{"], "line"),
         (lambda lines: [line.replace("vgg-16", "vgg-17") for line in lines], "line"),
         (lambda lines: lines[1:], "without gaps"),
-        (lambda lines: [line for line in lines if 'slot":' not in line], "no slot"),
+        (lambda lines: [line for line in lines if '"slot":' not in line], "no slot"),
     ],
 )
 def test_a_broken_log_gives_one_clear_error(tiny, tmp_path, change, message):
