@@ -69,7 +69,9 @@ def joined(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     """The figures of both, on the same sequences; differences of the new models to all. The
     schedulers that both have must have come to the same.
     """
-    rows = old["schedulers"] | {name: new["schedulers"][name] for name in new["models"]}
+    rows = new["schedulers"] | {
+        name: row for name, row in old["schedulers"].items() if name not in new["models"]
+    }
     for name in new["schedulers"].keys() & old["schedulers"].keys() - set(new["models"]):
         each = [part["schedulers"][name]["per_sequence"] for part in (old, new)]
         assert each[0] == each[1], f"{name}: the sequences are not the same"

@@ -234,7 +234,7 @@ def test_from_the_command_line_to_a_report(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["train", "--policy", "dqn"], "no policy 'dqn'; there are dl2, set"),
+        (["train", "--policy", "dqn"], "no policy 'dqn'; there are dl2, gain"),
         (["train", "--teacher", "lottery"], "no teacher 'lottery'; there are drf"),
         (["train", "--setting", "huge"], "no setting 'huge'"),
         (["train", "--set", "online.rate=7"], "rate is 7.0; give a number over 0, at most 1"),
