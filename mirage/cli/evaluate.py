@@ -1,5 +1,5 @@
-"""`mirage evaluate`: every method on the same episodes; `results.json`, `episodes.csv`,
-`report.html`.
+"""`mirage evaluate`: every method on the same pairs of jobs, or whole chains (`--chains`); tables,
+`results.json`, `report.html`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 from rich.table import Table
 
-from mirage.chain.durations import parse_duration
+from mirage.cli import evaluate_chains
+from mirage.cli.evaluate_chains import duration
 from mirage.cli.learning import (
+    WARM_UPS,
     TerminalReporter,
-    add_count,
     add_inputs,
     add_out,
     add_partition,
@@ -28,6 +29,7 @@ from mirage.cli.learning import (
 )
 from mirage.cli.table import console
 from mirage.domain import Penalties
+from mirage.errors import InputError
 from slurm_sim.cli.arguments import positive, whole_number
 
 if TYPE_CHECKING:
@@ -38,10 +40,19 @@ if TYPE_CHECKING:
 LOADS = ("heavy", "medium", "light")
 
 
+PAIRS = ("episodes", "penalties", "futures")
+"""Options of pairs alone."""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--chains", action="store_true", help="whole chains in place of pairs of jobs"
+    )
     _add_input(parser.add_argument_group("input"))
-    _add_episodes(parser.add_argument_group("episodes (simulated pairs of jobs)"))
+    _add_jobs(parser.add_argument_group("simulated jobs"))
     _add_comparison(parser.add_argument_group("comparison"))
+    _add_pairs(parser.add_argument_group("pairs of jobs"))
+    evaluate_chains.add_arguments(parser.add_argument_group("whole chains (--chains)"))
     _add_output(parser.add_argument_group("output"))
 
 
@@ -55,66 +66,47 @@ def _add_input(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def _add_episodes(group: argparse._ArgumentGroup) -> None:
+def _add_jobs(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--start",
         required=True,
         type=instant,
         metavar="TIME",
-        help="submission of the first pair, as 2023-02-01T06:00, UTC",
+        help="first submission, as 2023-02-01T06:00, UTC",
     )
     group.add_argument(
         "--every",
-        type=_duration,
-        default=4 * 3600,
+        type=duration,
         metavar="D",
-        help="time between two submissions, as 90min or 4h (default: 4h)",
-    )
-    group.add_argument(
-        "--episodes",
-        required=True,
-        type=positive,
-        metavar="N",
-        help="number of submissions; at each a pair of every size",
+        help="time between two submissions, as 90min or 4h (default: 4h; of chains 2d)",
     )
     group.add_argument(
         "--nodes",
         type=sizes,
-        default=(1,),
         metavar="K[,K]",
-        help="sizes of the pairs: nodes of each of the two jobs (default: 1)",
+        help="sizes: nodes of each job (default: 1; of chains 1,2,8,16)",
     )
     group.add_argument(
         "--limit",
-        type=_duration,
-        default=48 * 3600,
+        type=duration,
         metavar="D",
         help="time limit of each job, which runs until it (default: 48h)",
     )
     add_partition(group, "the one with most node-hours in the history")
-    add_warm_up(group)
     add_workers(group)
 
 
 def _add_comparison(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--methods",
-        required=True,
         type=words_of,
         metavar="NAME[,NAME]",
         help=(
             "methods: timer, avg, recent-quantile, trained ones by name, or LABEL=FOLDER of a"
-            " model; reactive and oracle are always included"
+            " model; of chains also goodput, after:12h, ahead:3:20h; reactive and oracle are"
+            " always included"
         ),
     )
-    group.add_argument(
-        "--penalties",
-        type=_penalties,
-        default=(Penalties(1, 1), Penalties(4, 1)),
-        metavar="I:O[,I:O]",
-        help="weights of interruption and overlap (default: 1:1,4:1)",
-    )
-    add_count(group, "--futures", 32, "number of futures that lookahead simulates in a decision")
     group.add_argument(
         "--seed",
         type=_seed,
@@ -124,21 +116,33 @@ def _add_comparison(group: argparse._ArgumentGroup) -> None:
     )
 
 
+def _add_pairs(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--episodes",
+        type=positive,
+        metavar="N",
+        help="number of submissions; at each a pair of every size",
+    )
+    group.add_argument(
+        "--penalties",
+        type=_penalties,
+        metavar="I:O[,I:O]",
+        help="weights of interruption and overlap (default: 1:1,4:1)",
+    )
+    group.add_argument(
+        "--futures",
+        type=positive,
+        metavar="N",
+        help="number of futures that lookahead simulates in a decision (default: 32)",
+    )
+    add_warm_up(group)
+
+
 def _add_output(group: argparse._ArgumentGroup) -> None:
-    add_out(group, "folder of report.html, results.json and episodes.csv")
+    add_out(group, "folder of report.html, results.json and episodes.csv or chains.csv")
     group.add_argument(
         "--json", action="store_true", help="print the figures as JSON (docs/evaluation.md)"
     )
-
-
-def _duration(text: str) -> int:
-    try:
-        seconds = parse_duration(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-    if seconds < 60:
-        raise argparse.ArgumentTypeError(f"expected at least a minute, got {text!r}")
-    return seconds
 
 
 def _seed(text: str) -> int:
@@ -162,6 +166,9 @@ def _ratio(text: str) -> Penalties:
 
 
 def run(args: argparse.Namespace) -> int:
+    _check(args)
+    if args.chains:
+        return evaluate_chains.run(args)
     plan = _plan(args)
     from mirage.provision.evaluation import evaluate
 
@@ -174,10 +181,34 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _check(args: argparse.Namespace) -> None:
+    """Raises InputError: an option of pairs with chains, or the other way round, or none that is
+    needed.
+    """
+    foreign = PAIRS if args.chains else evaluate_chains.OPTIONS
+    what = "pairs of jobs, not of --chains" if args.chains else "--chains, not of pairs of jobs"
+    for name in foreign:
+        if getattr(args, name) is not None:
+            raise InputError(f"--{name.replace('_', '-')} is an option of {what}; leave it out.")
+    if args.chains and args.warm_up != WARM_UPS[0]:
+        raise InputError(
+            "--warm-up: chains begin with the jobs that the history shows; leave it out."
+        )
+    for name in () if args.chains else ("episodes", "methods"):
+        if getattr(args, name) is None:
+            raise InputError(f"--{name} is needed for pairs of jobs.")
+
+
 def _plan(args: argparse.Namespace) -> EvaluationPlan:
     from mirage.provision.evaluation import EvaluationPlan
     from mirage.provision.learn.background import WarmUp
 
+    names = {"every": "every_s", "limit": "limit_s"}
+    given: dict[str, Any] = {
+        names.get(name, name): value
+        for name in ("every", "nodes", "limit", "penalties", "futures")
+        if (value := getattr(args, name)) is not None
+    }
     return EvaluationPlan(
         trace=args.trace,
         cluster=args.cluster,
@@ -185,16 +216,12 @@ def _plan(args: argparse.Namespace) -> EvaluationPlan:
         out=args.out,
         start_s=args.start,
         episodes=args.episodes,
-        every_s=args.every,
-        nodes=args.nodes,
-        limit_s=args.limit,
         partition=args.partition,
         warm_up=WarmUp(args.warm_up),
         models=args.models,
-        penalties=args.penalties,
-        futures=args.futures,
         seed=args.seed,
         workers=args.workers,
+        **given,
     )
 
 

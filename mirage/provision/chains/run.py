@@ -51,8 +51,11 @@ class Scenario:
     """Slurm's rule for such links (`slurm_sim.config.Params`)."""
     run_s: int | None = None
     """A link ends by itself after so long; None: at its limit."""
+    mode: Mode = Mode.TRAIN
     ahead: int = AHEAD[Mode.TRAIN]
     """Successors that a chain has in the queue at most."""
+    partition: str | None = None
+    """Of the chains; None: the cluster's default."""
     warm_up_s: int = 8 * DAY_S
     """The first chain is submitted after this long, into a cluster that is busy already."""
     watched_s: int = DAY_S
@@ -185,8 +188,9 @@ def busy_cluster(scenario: Scenario) -> Simulator:
 class ChainJobs:
     """What the jobs of chains do themselves (`mirage/chain/job.sh`), on the simulated cluster.
 
-    A link that starts queues the next one; the one before it saves and ends `HANDOVER_S` later.
-    While the last one queued competes for nodes, a further one is queued behind it.
+    A link that starts queues the next one. The one before it ends `HANDOVER_S` later: a training
+    saves first, a service serves until the new one is healthy. While the last one queued competes
+    for nodes, a further one is queued behind it, up to `Scenario.ahead`.
     """
 
     def __init__(self, scenario: Scenario, simulator: Simulator) -> None:
@@ -197,6 +201,8 @@ class ChainJobs:
         self._running: dict[str, list[int]] = {}
         self._ends_s: list[tuple[int, int]] = []
         """(when, job): predecessors that are about to end."""
+        self.job_ids: set[int] = set()
+        """Of all links."""
         simulator.on_start.append(self._started)
 
     def submit_due(self) -> None:
@@ -212,7 +218,7 @@ class ChainJobs:
             segment=1,
             segments=MAX_SEGMENTS,
             predecessor_id=None,
-            mode=Mode.TRAIN,
+            mode=self._scenario.mode,
             penalties=Penalties(),
             time_min_s=self._scenario.time_min_s or 0,
         )
@@ -242,12 +248,14 @@ class ChainJobs:
                 self._scenario.limit_s,
                 self._scenario.run_s,
                 user=USER,
+                partition=self._scenario.partition,
                 dependency=after,
                 comment=format_tag(tag),
                 time_min_s=self._scenario.time_min_s,
             )
         )
         self._queued[tag.chain_id].append((tag, job_id))
+        self.job_ids.add(job_id)
 
     def _submit_next(self, tag: ChainTag, job_id: int) -> None:
         self._submit(replace(tag, segment=tag.segment + 1, predecessor_id=job_id))

@@ -180,7 +180,7 @@ def _check_start(start_s: int, log: JobLog) -> None:
 
 def _methods(plan: EvaluationPlan, inputs: Inputs, reporter: Reporter) -> list[MethodRequest]:
     """Every model is read once before hours of work. Raises InputError."""
-    models = plan.models or _models(plan.cluster, inputs.background.cluster.name)
+    models = plan.models or models_beside(plan.cluster, inputs.background.cluster.name)
     methods = requested_methods(plan.methods, models, plan.futures)
     for method in methods:
         method.chooser()
@@ -192,7 +192,7 @@ def _methods(plan: EvaluationPlan, inputs: Inputs, reporter: Reporter) -> list[M
     return methods
 
 
-def _models(cluster: Path, name: str) -> Path | None:
+def models_beside(cluster: Path, name: str) -> Path | None:
     """Beside the cluster's description, as in models/CLUSTER/, or there."""
     folders = (cluster.parent, Path("models") / name)
     return next((folder for folder in folders if any(folder.glob("*/recipe.toml"))), None)

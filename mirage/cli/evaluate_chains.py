@@ -1,0 +1,184 @@
+"""`mirage evaluate --chains`: its options, and what it prints."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING, Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from mirage.chain.durations import parse_duration
+from mirage.cli.learning import TerminalReporter
+from mirage.cli.table import console
+from mirage.domain import Mode
+from slurm_sim.cli.arguments import positive, whole_number
+
+if TYPE_CHECKING:
+    # the simulator takes a second to import: only once the arguments are right
+    from mirage.provision.chains.evaluation import ChainPlan, ChainsEvaluation
+
+OPTIONS = ("begins", "lasts", "modes", "others", "others_nodes", "others_bound", "at_most")
+
+
+def add_arguments(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--begins",
+        type=positive,
+        metavar="N",
+        help="number of submissions; at each a chain of every size, mode and method (default: 8)",
+    )
+    group.add_argument(
+        "--lasts",
+        type=duration,
+        metavar="D",
+        help="time for which each chain is watched (default: 14d)",
+    )
+    group.add_argument(
+        "--modes", type=_modes, metavar="M[,M]", help="modes (default: train,service)"
+    )
+    group.add_argument(
+        "--others",
+        type=_counts,
+        metavar="N[,N]",
+        help=(
+            "numbers of chains beside which the waits of other users are judged, or none (default:"
+            " 0,3,10)"
+        ),
+    )
+    group.add_argument(
+        "--others-nodes", type=positive, metavar="K", help="nodes of these chains (default: 2)"
+    )
+    group.add_argument(
+        "--others-bound",
+        type=positive,
+        metavar="N",
+        help="bound on competing links (acting.most_ahead) whose effect is judged (default: 1)",
+    )
+    group.add_argument(
+        "--at-most",
+        type=duration,
+        metavar="D",
+        help="time after which no further submission is judged (default: 2h)",
+    )
+
+
+def duration(text: str) -> int:
+    """For argparse: seconds, at least a minute."""
+    try:
+        seconds = parse_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    if seconds < 60:
+        raise argparse.ArgumentTypeError(f"expected at least a minute, got {text!r}")
+    return seconds
+
+
+def _modes(text: str) -> tuple[Mode, ...]:
+    try:
+        return tuple(dict.fromkeys(Mode(word.strip()) for word in text.split(",")))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(
+            f"expected train, service or both, got {text!r}"
+        ) from error
+
+
+def _counts(text: str) -> tuple[int, ...]:
+    if text.strip() == "none":
+        return ()
+    counts = sorted({whole_number(word.strip()) for word in text.split(",")})
+    if counts[0] < 0:
+        raise argparse.ArgumentTypeError(f"expected numbers from 0, got {text!r}")
+    return tuple(counts)
+
+
+def run(args: argparse.Namespace) -> int:
+    plan = _plan(args)
+    from mirage.provision.chains.evaluation import evaluate_chains
+    from mirage.provision.chains.report import page, sentence
+    from mirage.provision.chains.results import record, write
+
+    with TerminalReporter() as reporter:
+        found = evaluate_chains(plan, reporter)
+    result = record(plan, found)
+    write(plan.out, found, result, page(plan, found))
+    if args.json:
+        names = ("schema", "kind", "headline", "setup", "summary", "others_wait")
+        shown = {"out": str(plan.out)} | {name: result[name] for name in names}
+        print(json.dumps(shown, indent=1))
+        return 0
+    _show(plan, found)
+    console.print(f"[bold]{escape(sentence(plan, found))}.[/]")
+    console.print(f"{escape(str(plan.out))}: report.html, results.json, chains.csv")
+    return 0
+
+
+def _plan(args: argparse.Namespace) -> ChainPlan:
+    from mirage.provision.chains.evaluation import ChainPlan
+
+    names = {"every": "every_s", "lasts": "lasts_s", "limit": "limit_s", "at_most": "at_most_s"}
+    options = ("every", "limit", "nodes", "methods", *OPTIONS)
+    given: dict[str, Any] = {
+        names.get(name, name): value
+        for name in options
+        if (value := getattr(args, name)) is not None
+    }
+    return ChainPlan(
+        trace=args.trace,
+        cluster=args.cluster,
+        out=args.out,
+        start_s=args.start,
+        models=args.models,
+        partition=args.partition,
+        seed=args.seed,
+        workers=args.workers,
+        **given,
+    )
+
+
+def _show(plan: ChainPlan, found: ChainsEvaluation) -> None:
+    from mirage.figures.words import hours, number
+    from mirage.provision.chains.report import MODES, share
+    from mirage.provision.evaluation.report.words import nodes_words
+
+    for nodes in plan.nodes:
+        for mode in plan.modes:
+            table = _table(f"{MODES[mode.value].capitalize()} on {nodes_words(nodes)}")
+            for name in ("goodput", "interrupted", "handovers in 100 h", "held twice", "link"):
+                table.add_column(name, justify="right")
+            for method in found.methods:
+                row = found.figures.row(nodes, mode.value, method.name)
+                table.add_row(
+                    escape(method.name),
+                    share(row.goodput.value),
+                    share(row.interrupted.value),
+                    number(row.handovers.value),
+                    share(row.held_twice.value),
+                    hours(row.link_h.value),
+                )
+            console.print(table)
+    if found.figures.others_wait:
+        console.print(_others(found))
+
+
+def _others(found: ChainsEvaluation) -> Table:
+    from mirage.figures.words import hours
+
+    table = _table("Waits of other users' jobs")
+    for name in ("mode", "bound", "mean", "p95"):
+        table.add_column(name, justify="right")
+    for row in found.figures.others_wait:
+        cells = (
+            (f"{row.chains} chains, {escape(row.method)}", row.mode, str(row.most_ahead))
+            if row.chains
+            else ("no chains", "", "")
+        )
+        table.add_row(*cells, hours(row.mean_h.value), hours(row.p95_h))
+    return table
+
+
+def _table(title: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left")
+    table.add_column("method")
+    return table

@@ -1,0 +1,218 @@
+"""`mirage evaluate --chains`: whole chains by all policies on the same background."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from mirage.chain.script import MOST_AHEAD
+from mirage.domain import Mode
+from mirage.errors import InputError
+from mirage.figures.provenance import file_record, provenance
+from mirage.provision.chains.figures import ChainFigures, chain_figures
+from mirage.provision.chains.methods import DEFAULTS, ChainMethod, chain_methods
+from mirage.provision.chains.trial import Chains, ChainTrial, Site, try_chains
+from mirage.provision.evaluation.protocol import ORACLE, REACTIVE
+from mirage.provision.evaluation.run import models_beside
+from mirage.provision.learn.background import Background
+from mirage.provision.learn.drawing import fixed_pair
+from mirage.provision.learn.inputs import Inputs, read_inputs
+from mirage.provision.learn.parallel import spread
+from mirage.provision.learn.reporter import SILENT, Reporter
+from slurm_sim.seconds import DAY_S, HOUR_S
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChainPlan:
+    """Which chains are compared. Times are Unix seconds."""
+
+    trace: Path
+    """The job history (docs/traces.md)."""
+    cluster: Path
+    """Its cluster: .toml, otherwise a slurm.conf (docs/clusters.md)."""
+    out: Path
+    """Folder of `results.json`, `chains.csv` and `report.html`."""
+    start_s: int
+    """Submission of the first chain."""
+    begins: int = 8
+    """Submission times; at each every method runs a chain of every size and mode."""
+    every_s: int = 2 * DAY_S
+    """Between two submission times."""
+    lasts_s: int = 14 * DAY_S
+    """Each chain is watched for so long."""
+    nodes: tuple[int, ...] = (1, 2, 8, 16)
+    limit_s: int = 48 * HOUR_S
+    """Time limit of each link."""
+    modes: tuple[Mode, ...] = (Mode.TRAIN, Mode.SERVICE)
+    methods: tuple[str, ...] = DEFAULTS
+    models: Path | None = None
+    partition: str | None = None
+    others: tuple[int, ...] = (0, 3, 10)
+    """Chains beside each other where the other users' waits are looked at; empty: not looked at."""
+    others_nodes: int = 2
+    """Nodes of these chains."""
+    others_bound: int = 1
+    """A site's bound on competing links whose effect is shown (acting.most_ahead)."""
+    at_most_s: int = 2 * HOUR_S
+    """After so long no further begin is tried."""
+    seed: int = 1
+    """Of the bootstrap of the intervals."""
+    workers: int = field(default_factory=lambda: os.cpu_count() or 1)
+
+    def begins_s(self) -> list[int]:
+        return [self.start_s + number * self.every_s for number in range(self.begins)]
+
+    def command(self) -> list[str]:
+        """The command line that gives the same figures."""
+        start = datetime.fromtimestamp(self.start_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        words = {
+            "--trace": self.trace,
+            "--cluster": self.cluster,
+            "--methods": ",".join(self.methods),
+            "--models": self.models,
+            "--start": start,
+            "--begins": self.begins,
+            "--every": f"{self.every_s}s",
+            "--lasts": f"{self.lasts_s}s",
+            "--nodes": ",".join(map(str, self.nodes)),
+            "--limit": f"{self.limit_s}s",
+            "--modes": ",".join(mode.value for mode in self.modes),
+            "--partition": self.partition,
+            "--others": ",".join(map(str, self.others)) or "none",
+            "--others-nodes": self.others_nodes,
+            "--others-bound": self.others_bound,
+            "--at-most": f"{self.at_most_s}s",
+            "--seed": self.seed,
+            "--out": self.out,
+        }
+        given = [item for item in words.items() if item[1] is not None]
+        return ["mirage", "evaluate", "--chains", *(str(part) for item in given for part in item)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChainsEvaluation:
+    """Every figure, and where it comes from."""
+
+    methods: tuple[ChainMethod, ...]
+    figures: ChainFigures
+    trials: tuple[ChainTrial, ...]
+    origin: dict[str, Any]
+    begins: int
+    """That were tried; fewer than asked for where the time was up."""
+
+
+def evaluate_chains(plan: ChainPlan, reporter: Reporter = SILENT) -> ChainsEvaluation:
+    """Raises InputError, MirageError."""
+    started_s = time.time()
+    if plan.out.exists() and not plan.out.is_dir():
+        raise InputError(f"--out {plan.out}: is a file; give a folder.")
+    inputs = read_inputs(plan.trace, plan.cluster, plan.partition, reporter)
+    site = _site(plan, inputs)
+    trials = _trials(plan, site, reporter)
+    begins = len({trial.chains.begin_s for trial in trials})
+    origin = provenance(
+        plan.command(),
+        inputs={
+            "trace": file_record(plan.trace, jobs=len(inputs.background.log)),
+            "cluster": file_record(plan.cluster),
+        },
+        split={"evaluated_s": (plan.start_s, plan.begins_s()[begins - 1] + plan.lasts_s)},
+        seed=plan.seed,
+        started_s=started_s,
+        wall_s=time.time() - started_s,
+    )
+    return ChainsEvaluation(
+        methods=site.methods,
+        figures=chain_figures(trials, [method.name for method in site.methods], plan.seed),
+        trials=tuple(trials),
+        origin=origin | {"notes": inputs.notes},
+        begins=begins,
+    )
+
+
+def _site(plan: ChainPlan, inputs: Inputs) -> Site:
+    """Checked before hours of work. Raises InputError."""
+    background = inputs.background
+    models = plan.models or models_beside(plan.cluster, background.cluster.name)
+    site = Site(
+        background=background,
+        partition=inputs.partition,
+        methods=chain_methods(plan.methods, models),
+        limit_s=plan.limit_s,
+        lasts_s=plan.lasts_s,
+    )
+    _check_sizes(plan, background, inputs.partition)
+    begins_s = plan.begins_s()
+    site.check(begins_s[0], begins_s[-1] + plan.lasts_s)
+    return site
+
+
+def _check_sizes(plan: ChainPlan, background: Background, partition: str) -> None:
+    for nodes in (*plan.nodes, *([plan.others_nodes] if any(plan.others) else [])):
+        background.check(fixed_pair(nodes, plan.limit_s), partition)
+    if plan.lasts_s <= plan.limit_s:
+        raise InputError("--lasts: expected longer than --limit, so that a chain has handovers.")
+
+
+def _trials(plan: ChainPlan, site: Site, reporter: Reporter) -> list[ChainTrial]:
+    """Begin after begin, all methods of each, until the time is up."""
+    found: list[ChainTrial] = []
+    until_s, total = time.monotonic() + plan.at_most_s, 0
+    begins_s = plan.begins_s()
+    for begin_s in begins_s:
+        if found and time.monotonic() >= until_s:
+            reporter.caution(
+                f"warning: the time is up (--at-most): {len(found) * len(begins_s) // total} of"
+                f" {len(begins_s)} begins are judged"
+            )
+            break
+        cases = list(_cases(plan, site, begin_s))
+        total = len(cases) * len(begins_s)
+        for _, trial in spread(try_chains, site, cases, plan.workers):
+            found.append(trial)
+            reporter.episodes("chains", len(found), total)
+    return found
+
+
+def _cases(plan: ChainPlan, site: Site, begin_s: int) -> Iterator[Chains]:
+    """All that is run on one begin."""
+    for nodes in plan.nodes:
+        for mode in plan.modes:
+            for method in site.methods:
+                yield Chains(begin_s=begin_s, nodes=nodes, mode=mode, method=method.name)
+    if plan.others:
+        yield from _beside_others(plan, headline(site.methods), begin_s)
+
+
+def _beside_others(plan: ChainPlan, chosen: str, begin_s: int) -> Iterator[Chains]:
+    """Without chains, then by number, mode and method, and with a site's bound."""
+
+    def chains(mode: Mode, method: str, count: int, most_ahead: int = MOST_AHEAD) -> Chains:
+        return Chains(
+            begin_s=begin_s,
+            nodes=plan.others_nodes,
+            mode=mode,
+            method=method,
+            count=count,
+            most_ahead=most_ahead,
+            is_for_others=True,
+        )
+
+    yield chains(plan.modes[0], REACTIVE, 0)
+    for count in filter(None, plan.others):
+        for mode in plan.modes:
+            yield chains(mode, REACTIVE, count)
+            yield chains(mode, chosen, count)
+            if mode is Mode.TRAIN:
+                yield chains(mode, chosen, count, plan.others_bound)
+
+
+def headline(methods: Sequence[ChainMethod]) -> str:
+    """The first one named: chosen by who asked, not by results."""
+    named = [method.name for method in methods if method.name not in (REACTIVE, ORACLE)]
+    return (*named, REACTIVE)[0]

@@ -1,0 +1,176 @@
+"""One chain, or several, on the replayed job history of a site."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from mirage.chain.progress import ChainProgress, chain_progress
+from mirage.chain.script import AHEAD, MOST_AHEAD
+from mirage.daemon.restraint import Acting
+from mirage.domain import HANDOVER_S, ActingMode, Link, Mode
+from mirage.errors import InputError
+from mirage.provision.chains.decisions import Decisions
+from mirage.provision.chains.methods import ChainMethod
+from mirage.provision.chains.run import POLL_S, USER, ChainJobs, Scenario
+from mirage.provision.learn.background import Background, WarmUp, people_of
+from mirage.provision.learn.episode import Floats
+from mirage.provision.learn.times import iso
+from slurm_sim import Simulator
+from slurm_sim.seconds import DAY_S, HOUR_S
+
+LEAD_S = 8 * DAY_S
+"""The simulation begins so long before the first chain: policies know the waits of seven days."""
+AFTERWARDS_S = 7 * DAY_S
+"""So long after the chains' end other users' jobs still may start."""
+APART_S = 8 * HOUR_S
+"""Between the submissions of two chains that run beside each other."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chains:
+    """What is run once, on one begin."""
+
+    begin_s: int
+    """Submission of the first chain, Unix seconds."""
+    nodes: int
+    mode: Mode
+    method: str
+    count: int = 1
+    most_ahead: int = MOST_AHEAD
+    """A site's bound on links of a chain that compete at once (acting.most_ahead)."""
+    is_for_others: bool = False
+    """Whether the other users' waits are what is looked at."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChainTrial:
+    """What became of it."""
+
+    chains: Chains
+    progress: ChainProgress
+    """Of all its chains together."""
+    ran_s: int
+    """Of all links together."""
+    others_wait_s: Floats | None = None
+    """(jobs,): of the other users' jobs that entered the queue meanwhile; those that had not
+    started when it ended count until then. None: not looked at.
+    """
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Site:
+    """What every trial needs."""
+
+    background: Background
+    partition: str
+    methods: tuple[ChainMethod, ...]
+    limit_s: int
+    lasts_s: int
+    """Each chain is watched for so long."""
+
+    def scenario(self, chains: Chains) -> Scenario:
+        return Scenario(
+            chains=chains.count,
+            apart_s=APART_S,
+            lasts_s=self.lasts_s,
+            link_nodes=chains.nodes,
+            limit_s=self.limit_s,
+            mode=chains.mode,
+            ahead=self.method(chains.method).ahead or AHEAD[chains.mode],
+            partition=self.partition,
+            warm_up_s=chains.begin_s,
+        )
+
+    def method(self, name: str) -> ChainMethod:
+        return next(method for method in self.methods if method.name == name)
+
+    def check(self, begin_s: int, end_s: int) -> None:
+        """Raises InputError: the history does not have these times."""
+        log = self.background.log
+        if end_s > log.last_s:
+            raise InputError(
+                f"the last chain would run until {iso(end_s)}, but {log.source} ends at"
+                f" {iso(log.last_s)}; give fewer --begins, a shorter --every or --lasts, or an"
+                " earlier --start."
+            )
+        if begin_s - LEAD_S < log.first_s - DAY_S:
+            raise InputError(
+                f"--start {iso(begin_s)}: policies know the waits of the week before, but"
+                f" {log.source} begins at {iso(log.first_s)}; give a later --start."
+            )
+
+
+def try_chains(site: Site, chains: Chains) -> ChainTrial:
+    """Runs them until `Site.lasts_s` after the first submission. The same chains give the same
+    trial. Raises InputError.
+    """
+    scenario, simulator = site.scenario(chains), _warm(site, chains.begin_s).fork()
+    jobs, end_s = ChainJobs(scenario, simulator), chains.begin_s + site.lasts_s
+    acting = Acting(mode=ActingMode.ENFORCE, most_ahead=chains.most_ahead)
+    policy = site.method(chains.method).policy(simulator)
+    decisions = Decisions(simulator, policy, acting, step_s=POLL_S)
+    while chains.count and simulator.now_s < end_s:
+        jobs.submit_due()
+        decisions.cycle()
+        jobs.run_until(min(simulator.now_s + POLL_S, end_s))
+    simulator.run_until(end_s)
+    decisions.cycle()
+    links = {chain: decisions.links(USER, chain) for chain in scenario.begins_s}
+    return ChainTrial(
+        chains=chains,
+        progress=_total(links, chains.mode, end_s),
+        ran_s=sum(run_s for found in links.values() for run_s in _runs_s(found, end_s)),
+        others_wait_s=_others(simulator, chains.begin_s, jobs) if chains.is_for_others else None,
+    )
+
+
+@lru_cache(maxsize=1)
+def _warm(site: Site, begin_s: int) -> Simulator:
+    """The cluster as the first chain comes."""
+    warm_s = begin_s - LEAD_S
+    last_s = min(begin_s + site.lasts_s + AFTERWARDS_S + 10 * APART_S, site.background.log.last_s)
+    log = site.background.log.between(warm_s, last_s)
+    people = people_of(site.background.log)
+    simulator = site.background.start_at(warm_s, WarmUp.TRACE, log, people).simulation
+    simulator.run_until(begin_s)
+    return simulator  # type: ignore[no-any-return]
+
+
+def _total(links: dict[str, list[Link]], mode: Mode, until_s: int) -> ChainProgress:
+    """A service's handover takes nobody away from its work."""
+    handover_s = HANDOVER_S if mode is Mode.TRAIN else 0
+    parts = [chain_progress(found, until_s, handover_s) for found in links.values()]
+    return ChainProgress(
+        wall_s=sum(part.wall_s for part in parts),
+        interrupted_s=sum(part.interrupted_s for part in parts),
+        held_twice_s=sum(part.held_twice_s for part in parts),
+        handovers=sum(part.handovers for part in parts),
+        handover_s=handover_s,
+    )
+
+
+def _runs_s(links: list[Link], until_s: int) -> Iterator[int]:
+    for link in links:
+        if link.start_s is not None and link.start_s < until_s:
+            yield min(link.end_s or until_s, until_s) - link.start_s
+
+
+def _others(simulator: Simulator, begin_s: int, chains: ChainJobs) -> Floats:
+    """The chains' jobs are cancelled first, so that all runs end alike."""
+    end_s = simulator.now_s
+    for job in (*simulator.pending(), *simulator.running()):
+        if job.job_id in chains.job_ids:
+            simulator.cancel(job.job_id)
+    simulator.run_until(end_s + AFTERWARDS_S)
+    jobs = simulator.results()
+    is_own = np.isin(jobs.job_id, list(chains.job_ids))
+    counted = ~is_own & (jobs.eligible_s >= begin_s) & (jobs.eligible_s < end_s)
+    # A job that was cancelled in the queue waited until then, one that still waits until now.
+    until_s = np.where(jobs.start_s >= 0, jobs.start_s, jobs.end_s)
+    until_s = np.where(until_s >= 0, until_s, simulator.now_s)
+    waits_s = np.maximum(until_s - jobs.eligible_s, 0)[counted]
+    return np.asarray(waits_s, dtype=np.float64)
