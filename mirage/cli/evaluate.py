@@ -1,5 +1,5 @@
-"""`mirage evaluate`: every method on the same pairs of jobs, or whole chains (`--chains`); tables,
-`results.json`, `report.html`.
+"""`mirage evaluate`: every method on the same pairs of jobs, whole chains, or forecasts of
+starts; tables, `results.json`, `report.html`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 from rich.table import Table
 
-from mirage.cli import evaluate_chains
+from mirage.cli import evaluate_chains, evaluate_waits
 from mirage.cli.evaluate_chains import duration
 from mirage.cli.learning import (
     WARM_UPS,
@@ -41,18 +41,24 @@ LOADS = ("heavy", "medium", "light")
 
 
 PAIRS = ("episodes", "penalties", "futures")
-"""Options of pairs alone."""
+JOBS = ("every", "nodes", "limit", "methods")
+"""Options of whatever simulates jobs of its own."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument(
         "--chains", action="store_true", help="whole chains in place of pairs of jobs"
+    )
+    kind.add_argument(
+        "--waits", action="store_true", help="forecasts of starts (mirage when) in place of pairs"
     )
     _add_input(parser.add_argument_group("input"))
     _add_jobs(parser.add_argument_group("simulated jobs"))
     _add_comparison(parser.add_argument_group("comparison"))
     _add_pairs(parser.add_argument_group("pairs of jobs"))
     evaluate_chains.add_arguments(parser.add_argument_group("whole chains (--chains)"))
+    evaluate_waits.add_arguments(parser.add_argument_group("forecasts of starts (--waits)"))
     _add_output(parser.add_argument_group("output"))
 
 
@@ -133,7 +139,7 @@ def _add_pairs(group: argparse._ArgumentGroup) -> None:
         "--futures",
         type=positive,
         metavar="N",
-        help="number of futures that lookahead simulates in a decision (default: 32)",
+        help="number of futures that lookahead simulates (default: 32 a decision, 16 a forecast)",
     )
     add_warm_up(group)
 
@@ -166,9 +172,12 @@ def _ratio(text: str) -> Penalties:
 
 
 def run(args: argparse.Namespace) -> int:
-    _check(args)
-    if args.chains:
+    kind = "chains" if args.chains else "waits" if args.waits else "pairs"
+    _check(args, kind)
+    if kind == "chains":
         return evaluate_chains.run(args)
+    if kind == "waits":
+        return evaluate_waits.run(args)
     plan = _plan(args)
     from mirage.provision.evaluation import evaluate
 
@@ -181,22 +190,26 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _check(args: argparse.Namespace) -> None:
-    """Raises InputError: an option of pairs with chains, or the other way round, or none that is
-    needed.
-    """
-    foreign = PAIRS if args.chains else evaluate_chains.OPTIONS
-    what = "pairs of jobs, not of --chains" if args.chains else "--chains, not of pairs of jobs"
-    for name in foreign:
+KINDS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
+    "pairs": ("pairs of jobs", (*PAIRS, *JOBS), ("episodes", "methods")),
+    "chains": ("--chains", (*evaluate_chains.OPTIONS, *JOBS), ()),
+    "waits": ("--waits", (*evaluate_waits.OPTIONS, "futures"), evaluate_waits.NEEDED),
+}
+"""What is judged: how it is called, its own options, and those that it needs."""
+
+
+def _check(args: argparse.Namespace, kind: str) -> None:
+    """Raises InputError: an option of something else, or none that is needed."""
+    called, own, needed = KINDS[kind]
+    every = {name for _, names, _ in KINDS.values() for name in names}
+    for name in sorted(every - set(own)):
         if getattr(args, name) is not None:
-            raise InputError(f"--{name.replace('_', '-')} is an option of {what}; leave it out.")
-    if args.chains and args.warm_up != WARM_UPS[0]:
-        raise InputError(
-            "--warm-up: chains begin with the jobs that the history shows; leave it out."
-        )
-    for name in () if args.chains else ("episodes", "methods"):
+            raise InputError(f"--{name.replace('_', '-')} says nothing to {called}; leave it out.")
+    for name in needed:
         if getattr(args, name) is None:
-            raise InputError(f"--{name} is needed for pairs of jobs.")
+            raise InputError(f"--{name} is needed for {called}.")
+    if kind != "pairs" and args.warm_up != WARM_UPS[0]:
+        raise InputError(f"--warm-up says nothing to {called}; leave it out.")
 
 
 def _plan(args: argparse.Namespace) -> EvaluationPlan:

@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--calibration",
         type=Path,
         metavar="FILE",
-        help="result of benchmarks.start_forecasts with this model (default: none)",
+        help="results.json of mirage evaluate --waits on this cluster (default: none)",
     )
     ahead.add_argument(
         "--futures",
@@ -86,6 +86,7 @@ def _answer(args: argparse.Namespace) -> StartAnswer:
     from mirage.config_sources import SITE_FILE, is_there, load, user_file
     from mirage.provision.starts.answer import StartQuestion, StartSources
     from mirage.provision.starts.forecast import AS_IT_IS, read_calibration
+    from mirage.provision.starts.regression import read_regression
     from mirage.slurm.commands import CommandCluster
     from mirage.slurm.runner import Runner
     from mirage.slurm.survey import Survey
@@ -99,6 +100,7 @@ def _answer(args: argparse.Namespace) -> StartAnswer:
         user=pwd.getpwuid(os.getuid()).pw_name,
         model=args.model or config.policy.model,
         calibration=read_calibration(args.calibration) if args.calibration else AS_IT_IS,
+        regression=read_regression(args.calibration) if args.calibration else None,
         futures=args.futures,
         warn=lambda text: errors.print(f"mirage when: {text}", markup=False),
     )

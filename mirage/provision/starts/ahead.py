@@ -7,8 +7,9 @@ what was learnt. All shapes are asked in the same futures, so their difference i
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -91,13 +92,18 @@ class StartsAhead:
 
 
 def plan_s(
-    snapshot: Snapshot, cluster: ClusterConfig, job: Job, records: Sequence[Job] = ()
+    snapshot: Snapshot,
+    cluster: ClusterConfig,
+    job: Job,
+    records: Sequence[Job] = (),
+    runs_s: Mapping[int, int] = MappingProxyType({}),
 ) -> int:
     """Seconds until the start if nobody else came and all jobs ran until their limits: the rule of
-    `squeue --start`. ``job``: one that is not in the queue yet.
+    `squeue --start`. ``job``: one that is not in the queue yet. ``runs_s``: by job id, run times
+    that are known.
     """
     added = held(job, _priority(job, snapshot, cluster.params, records))
-    known = Known(priorities=cluster.params.priority_weight_fairshare > 0)
+    known = Known(runtimes=runs_s, priorities=cluster.params.priority_weight_fairshare > 0)
     simulation = simulator_from(replace(snapshot, jobs=(*snapshot.jobs, added)), cluster, known)
     simulation.release(job.job_id)
     return _wait_s(simulation, job.job_id)

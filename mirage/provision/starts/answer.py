@@ -19,6 +19,7 @@ from mirage.provision.starts.ahead import StartsAhead, forecast_ahead
 from mirage.provision.starts.forecast import AS_IT_IS, JobShape, QuantileCalibration, StartForecast
 from mirage.provision.starts.like_jobs import RECENT_S, forecast_from_like_jobs, recent_waits
 from mirage.provision.starts.records import futures_of
+from mirage.provision.starts.regression import WaitRegression
 from mirage.reasons import ReasonKind, kind_of
 from mirage.slurm.limits import LIMITS
 from slurm_sim.admission import Admission
@@ -66,6 +67,8 @@ class StartSources:
     """A model folder; empty: none."""
     calibration: QuantileCalibration = AS_IT_IS
     """Of look-ahead with this model."""
+    regression: WaitRegression | None = None
+    """Of past waits; it answers for shapes in place of look-ahead."""
     futures: int = 64
     warn: Callable[[str], None] = lambda _: None
 
@@ -162,10 +165,26 @@ class StartSources:
         """Empty: not possible."""
 
         def ask(futures: Futures) -> list[StartForecast]:
+            if found := self._by_regression(jobs, snapshot, records, futures.cluster):
+                return found
             waits_s = StartsAhead(futures, snapshot, jobs, records, self.futures).waits_s()
             return [forecast_ahead(waits_s[job.job_id], self.calibration) for job in jobs]
 
         return self._asked(ask, records, snapshot) or []
+
+    def _by_regression(
+        self,
+        jobs: Sequence[Job],
+        snapshot: Snapshot,
+        records: Sequence[Job],
+        cluster: ClusterConfig,
+    ) -> list[StartForecast]:
+        """Empty: there is none, or no job of their pool has started."""
+        if self.regression is None:
+            return []
+        found = [self.regression.ask(job, snapshot, records, cluster) for job in jobs]
+        known = [forecast for forecast in found if forecast is not None]
+        return known if len(known) == len(jobs) else []
 
     def _ahead_of_job(
         self, job: Job, snapshot: Snapshot, records: Sequence[Job]

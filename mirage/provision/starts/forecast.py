@@ -93,15 +93,15 @@ AS_IT_IS = QuantileCalibration()
 
 
 def read_calibration(path: Path) -> QuantileCalibration:
-    """From a file that `benchmarks.start_forecasts` wrote. Raises InputError."""
+    """From results.json of `mirage evaluate --waits`. Raises InputError."""
     try:
         found = parse_json(read_text(path))["calibration"]
         levels, cases = found["levels"], int(found["jobs"])
         low, middle, high = (float(level) for level in levels)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
-            f"{path}: no calibration of look-ahead ({error!r}); give a file that"
-            " benchmarks.start_forecasts wrote."
+            f"{path}: no calibration of look-ahead ({error!r}); give results.json of mirage"
+            " evaluate --waits."
         ) from error
     if not 0 <= low <= middle <= high <= 1:
         raise InputError(f"{path}: levels {levels} are no rising shares from 0 to 1.")

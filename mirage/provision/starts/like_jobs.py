@@ -124,6 +124,11 @@ def _more_waiting(count: int) -> str:
     return f", {count} more {'is' if count == 1 else 'are'} waiting"
 
 
+def mean_of_like_jobs(job: Job, samples: Sequence[WaitSample]) -> float:
+    """Seconds; ``samples``: at least one."""
+    return float(Waits(samples).like(job, AT_LEAST).wait_s[-LAST:].mean())
+
+
 def recent_waits(records: Sequence[Job], snapshot: Snapshot, job: Job) -> list[WaitSample]:
     """Of the job's pool, the starts of the last days, oldest first."""
     book = WaitBook(keep_s=RECENT_S)

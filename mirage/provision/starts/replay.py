@@ -8,25 +8,26 @@ run times are those of the history.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
+from mirage.domain import Job, Snapshot
 from mirage.provision.learn.background import Background, WarmUp, people_of
 from mirage.provision.learn.episode import Floats, Ints
 from mirage.provision.learn.futures import Futures
 from mirage.provision.starts.ahead import StartsAhead, plan_s
 from mirage.provision.starts.forecast import JobShape
 from mirage.provision.starts.like_jobs import (
-    AT_LEAST,
-    LAST,
     RECENT_S,
     forecast_from_like_jobs,
+    mean_of_like_jobs,
     recent_waits,
 )
+from mirage.provision.starts.regression import features
 from mirage.slurm.simulated import SimulatedCluster
-from mirage.state.likeness import Waits
 from slurm_sim.jobfile.jobs import MISSING
 from slurm_sim.seconds import DAY_S
 
@@ -52,8 +53,12 @@ class StartCase:
     """The mean of like jobs."""
     plan_s: float
     """By the rule of `squeue --start`."""
-    futures_s: Floats
-    """(futures,): the wait in each."""
+    features: Floats
+    """(FEATURES,) of the regression."""
+    true_runs_s: float
+    """A bound: the plan with all true run times, which nobody knows, and nobody else coming."""
+    futures_s: Floats | None = None
+    """(futures,): the wait in each; None: not simulated."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +67,8 @@ class Replay:
 
     background: Background
     partition: str
-    futures: Futures
-    """Of look-ahead."""
+    futures: Futures | None = None
+    """Of look-ahead; None: it is not asked."""
     count: int = 32
     """Futures for each job."""
     seed: int = 1
@@ -130,9 +135,10 @@ class Replay:
         like = forecast_from_like_jobs(job, samples, snapshot)
         if like is None or not samples:
             return None
-        ahead = StartsAhead(
-            self.futures, snapshot, [job], records, self.count, seconds=np.inf, seed=self.seed
-        )
+        mean_s = mean_of_like_jobs(job, samples)
+        in_plan_s = float(plan_s(snapshot, self.background.cluster, job, records))
+        runs_s = {other.job_id: self._runs_s.get(other.job_id, 0) for other in snapshot.jobs}
+        known = {job_id: run_s for job_id, run_s in runs_s.items() if run_s > 0}
         return StartCase(
             job_id=number,
             submit_s=int(columns["submit_s"][row]),
@@ -140,7 +146,24 @@ class Replay:
             limit_s=limit_s,
             wait_s=np.nan,
             like_jobs_s=like.wait_s,
-            mean_s=float(Waits(samples).like(job, AT_LEAST).wait_s[-LAST:].mean()),
-            plan_s=float(plan_s(snapshot, self.background.cluster, job, records)),
-            futures_s=ahead.waits_s()[job.job_id],
+            mean_s=mean_s,
+            plan_s=in_plan_s,
+            features=features(job, snapshot, in_plan_s, like.wait_s, mean_s),
+            true_runs_s=float(plan_s(snapshot, self.background.cluster, job, records, known)),
+            futures_s=self._in_futures(snapshot, job, records),
+        )
+
+    def _in_futures(self, snapshot: Snapshot, job: Job, records: Sequence[Job]) -> Floats | None:
+        if self.futures is None:
+            return None
+        ahead = StartsAhead(
+            self.futures, snapshot, [job], records, self.count, seconds=np.inf, seed=self.seed
+        )
+        return ahead.waits_s()[job.job_id]
+
+    @cached_property
+    def _runs_s(self) -> dict[int, int]:
+        log = self.background.log
+        return dict(
+            zip(log.column("job_id").tolist(), log.column("runtime_s").tolist(), strict=True)
         )

@@ -12,6 +12,7 @@ from mirage.figures.resample import Ints, Mask, ratio_interval
 from mirage.provision.learn.episode import Floats
 from mirage.provision.starts.forecast import AS_IT_IS, QuantileCalibration
 from mirage.provision.starts.like_jobs import MINUTE_S, places, rank_in
+from mirage.provision.starts.regression import FEATURES, WaitRegression, fit_regression
 from mirage.provision.starts.replay import StartCase
 from slurm_sim.seconds import DAY_S, HOUR_S
 
@@ -48,26 +49,31 @@ class Score:
 
 
 def scores(
-    cases: Sequence[StartCase], calibration: QuantileCalibration, seed: int = 0
+    cases: Sequence[StartCase],
+    calibration: QuantileCalibration = AS_IT_IS,
+    regression: WaitRegression | None = None,
+    seed: int = 0,
 ) -> list[Score]:
     """Of all methods; ``calibration``: of look-ahead."""
     wait_s = np.array([case.wait_s for case in cases])
     block = np.array([case.submit_s // BLOCK_S for case in cases])
-
-    def score(method: str, ranges_s: Floats) -> Score:
-        return _score(method, ranges_s, wait_s, block, seed)
-
-    return [
-        score("look-ahead, calibrated", _of_futures(cases, calibration)),
-        score("look-ahead", _of_futures(cases, AS_IT_IS)),
-        score("like jobs", np.array([case.like_jobs_s for case in cases])),
-        score("mean of like jobs", np.array([[case.mean_s] * 3 for case in cases])),
-        score("squeue --start", np.array([[case.plan_s] * 3 for case in cases])),
-    ]
+    ranges_s: dict[str, Floats] = {}
+    if regression is not None:
+        ranges_s["plan and like jobs"] = regression.waits_s(
+            np.array([case.features for case in cases])
+        )
+    if all(case.futures_s is not None for case in cases):
+        ranges_s["look-ahead, calibrated"] = _of_futures(cases, calibration)
+        ranges_s["look-ahead"] = _of_futures(cases, AS_IT_IS)
+    ranges_s["like jobs"] = np.array([case.like_jobs_s for case in cases])
+    ranges_s["mean of like jobs"] = np.array([[case.mean_s] * 3 for case in cases])
+    ranges_s["squeue --start"] = np.array([[case.plan_s] * 3 for case in cases])
+    ranges_s["bound: true run times"] = np.array([[case.true_runs_s] * 3 for case in cases])
+    return [_score(method, found_s, wait_s, block, seed) for method, found_s in ranges_s.items()]
 
 
 def calibration_of(cases: Sequence[StartCase]) -> QuantileCalibration:
-    """Of look-ahead."""
+    """Of look-ahead; as it is where it was not asked."""
     ranks = [
         rank_in(
             case.futures_s,
@@ -76,12 +82,27 @@ def calibration_of(cases: Sequence[StartCase]) -> QuantileCalibration:
             place,
         )
         for case, place in zip(cases, places(len(cases)), strict=True)
+        if case.futures_s is not None
     ]
     return QuantileCalibration.of(np.array(ranks))
 
 
+def regression_of(cases: Sequence[StartCase]) -> WaitRegression | None:
+    """From past cases, oldest first; None: too few."""
+    return fit_regression(
+        np.array([case.features for case in cases]).reshape(len(cases), len(FEATURES)),
+        np.array([case.wait_s for case in cases]),
+    )
+
+
 def _of_futures(cases: Sequence[StartCase], calibration: QuantileCalibration) -> Floats:
-    return np.array([np.quantile(case.futures_s, calibration.levels) for case in cases])
+    return np.array(
+        [
+            np.quantile(case.futures_s, calibration.levels)
+            for case in cases
+            if case.futures_s is not None
+        ]
+    )
 
 
 def _score(method: str, ranges_s: Floats, wait_s: Floats, block: Ints, seed: int) -> Score:

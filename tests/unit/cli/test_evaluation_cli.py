@@ -19,6 +19,8 @@ from mirage.provision.learn.background import Background, WarmUp
 from mirage.provision.learn.inputs import read_background
 from mirage.provision.learn.joblog import read_log
 from mirage.provision.learn.sampler import DropReason
+from mirage.provision.starts.forecast import AS_IT_IS, read_calibration
+from mirage.provision.starts.regression import read_regression
 from slurm_sim.clusters import read_cluster
 from slurm_sim.traces import read_trace
 from tests.small_cluster import small_cluster
@@ -287,3 +289,43 @@ def test_a_model_that_saw_the_months_it_is_judged_on_is_marked(files, tmp_path, 
     assert described((0, 500)).foreign is None
     assert described((0, 500), pool="cpu", nodes=76).foreign == "small cpu with 76 nodes"
     assert described((0, 500)).recipe_sha256 == sha256(tmp_path / "quantile" / "recipe.toml")
+
+
+def waits_of(files, out, **times):
+    words = ["--end", "2023-02-10T16:00", "--past", "2023-02-08T02:00", "--jobs", "5", "--json"]
+    args = parsed(files, "--out", str(out), *words)
+    args.waits, args.start = True, FIRST_S + 9 * 24 * HOUR + 6 * HOUR
+    args.episodes = args.every = args.methods = args.limit = args.nodes = None
+    return argparse.Namespace(**{**vars(args), **times})
+
+
+def test_forecasts_of_starts_are_judged(files, tmp_path, capsys):
+    out = tmp_path / "waits"
+    assert evaluate.run(waits_of(files, out)) == 0
+    shown = json.loads(capsys.readouterr().out)
+    result = json.loads((out / "results.json").read_text())
+    assert shown == {"out": str(out)} | result
+    assert result["kind"] == "waits"
+    assert result["setup"]["jobs"] == 5
+    methods = [score["method"] for score in result["scores"]]
+    assert methods == ["like jobs", "mean of like jobs", "squeue --start", "bound: true run times"]
+    assert "squeue --start" in (out / "report.html").read_text()
+    assert read_calibration(out / "results.json") == AS_IT_IS
+    assert read_regression(out / "results.json") is None
+
+
+@pytest.mark.parametrize(
+    ("times", "said"),
+    [
+        ({"past": FIRST_S + 3 * 24 * HOUR}, "can't warm up"),
+        ({"past": FIRST_S + 8 * 24 * HOUR}, "--past more than two days before --start"),
+        ({"end": FIRST_S + 30 * 24 * HOUR}, "--end 2023-03-03"),
+        ({"end": None}, "--end is needed for --waits"),
+        ({"nodes": (1,)}, "--nodes says nothing to --waits"),
+    ],
+)
+def test_times_that_do_not_fit_a_judgement_of_waits_are_refused(files, tmp_path, times, said):
+    out = tmp_path / "waits"
+    with pytest.raises(InputError, match=said):
+        evaluate.run(waits_of(files, out, **times))
+    assert not out.exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from mirage.provision.starts.forecast import (
 )
 from mirage.provision.starts.like_jobs import forecast_from_like_jobs, places, rank_in
 from mirage.provision.starts.records import futures_of
+from mirage.provision.starts.regression import FEATURES, fit_regression, read_regression
 from mirage.provision.starts.replay import Replay
 from mirage.slurm.simulated import SimulatedCluster
 from slurm_sim import JobSpec, Simulator
@@ -283,6 +285,10 @@ def test_a_model_folder_makes_it_look_ahead_with_learnt_or_recorded_habits(metho
     asked, shorter, *_ = answering.of_shape(StartQuestion(40, 8 * HOUR_S, None)).forecasts
     assert asked.forecast.method == shorter.forecast.method == "look-ahead"
     assert "simulated futures" in asked.forecast.reason
+    by_regression = replace(answering, regression=fit_regression(*past_jobs(120)))
+    asked, *_ = by_regression.of_shape(StartQuestion(40, 8 * HOUR_S, None)).forecasts
+    assert asked.forecast.method == "plan and like jobs"
+    assert 0 < asked.forecast.wait_s[0] < asked.forecast.wait_s[1] < asked.forecast.wait_s[2]
     last_id = max(job.job_id for job in simulation.pending())
     of_last = answering.of_job(last_id).forecasts[0].forecast
     assert of_last.method == "look-ahead"
@@ -392,3 +398,56 @@ def test_forecasts_of_a_replay_know_nothing_of_what_comes_later():
         assert whole.like_jobs_s == cut.like_jobs_s
         assert (whole.mean_s, whole.plan_s) == (cut.mean_s, cut.plan_s)
         assert whole.futures_s.tolist() == cut.futures_s.tolist()
+    assert [case.features.tolist() for case in found[0]] == [
+        case.features.tolist() for case in found[1]
+    ]
+
+
+# ---- quantile regression on the plan and like jobs
+
+
+def past_jobs(count: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """Waits are 0.6 times the plan, times chance that depends on nothing: features and waits."""
+    random = np.random.default_rng(seed)
+    rows = np.log(random.uniform(600, 90_000, (count, len(FEATURES))))
+    rows[:, 0] = 1
+    waits_s = 0.6 * np.exp(rows[:, FEATURES.index("log_plan")] + 0.5 * random.normal(size=count))
+    return rows, waits_s
+
+
+def test_a_regression_finds_what_the_plan_is_off_by():
+    regression = fit_regression(*past_jobs(400))
+    assert regression is not None
+    rows, waits_s = past_jobs(400, seed=2)
+    low_s, middle_s, high_s = regression.waits_s(rows).T
+    covered = ((waits_s >= low_s) & (waits_s <= high_s)).mean()
+    assert 0.75 <= covered <= 0.87
+    ratios = middle_s / np.exp(rows[:, FEATURES.index("log_plan")])
+    assert 0.5 < np.median(ratios) < 0.7
+    quartiles = np.quantile(middle_s / waits_s, (0.25, 0.75))
+    assert 0.5 < quartiles[0] < 1 < quartiles[1] < 2
+
+
+def test_a_regression_is_read_as_it_was_written(tmp_path):
+    regression = fit_regression(*past_jobs(120))
+    assert regression is not None
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps({"regression": regression.as_json()}))
+    read = read_regression(path)
+    rows, _ = past_jobs(5, seed=3)
+    assert read is not None
+    assert read.waits_s(rows).tolist() == regression.waits_s(rows).tolist()
+    path.write_text(json.dumps({"regression": regression.as_json() | {"features": ["one"]}}))
+    with pytest.raises(InputError, match="no readable regression of waits"):
+        read_regression(path)
+    path.write_text("{}")
+    assert read_regression(path) is None
+    assert fit_regression(*past_jobs(20)) is None
+
+
+def test_what_starts_at_once_by_the_plan_is_in_no_doubt():
+    regression = fit_regression(*past_jobs(120))
+    assert regression is not None
+    rows, _ = past_jobs(1)
+    rows[:, FEATURES.index("log_plan")] = np.log(60)
+    assert regression.waits_s(rows).tolist() == [[60, 60, 60]]

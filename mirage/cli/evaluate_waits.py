@@ -1,0 +1,104 @@
+"""`mirage evaluate --waits`: its options, and what it prints."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.markup import escape
+from rich.table import Table
+
+from mirage.cli.learning import TerminalReporter, instant
+from mirage.cli.table import console
+from mirage.errors import InputError
+from slurm_sim.cli.arguments import positive
+
+if TYPE_CHECKING:  # the simulator takes a second to import
+    from mirage.provision.starts.evaluation import WaitsEvaluation, WaitsPlan
+
+OPTIONS = ("end", "past", "jobs")
+NEEDED = ("end", "past")
+
+
+def add_arguments(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--end", type=instant, metavar="TIME", help="end of the submissions that are judged"
+    )
+    group.add_argument(
+        "--past",
+        type=instant,
+        metavar="TIME",
+        help="begin of the submissions that calibrate, until two days before --start",
+    )
+    group.add_argument(
+        "--jobs",
+        type=positive,
+        metavar="N",
+        help="number of jobs that are judged; twice as many calibrate (default: 100)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    plan = _plan(args)
+    from mirage.provision.starts.evaluation import evaluate_waits, sentence
+
+    with TerminalReporter() as reporter:
+        found = evaluate_waits(plan, reporter)
+    if args.json:
+        print(json.dumps({"out": str(plan.out)} | found.record, indent=1))
+        return 0
+    console.print(_table(found))
+    console.print(f"[bold]{escape(sentence(found))}.[/]")
+    console.print(f"{escape(str(plan.out))}: report.html, results.json")
+    return 0
+
+
+def _plan(args: argparse.Namespace) -> WaitsPlan:
+    from mirage.provision.starts.evaluation import WaitsPlan
+
+    return WaitsPlan(
+        trace=args.trace,
+        cluster=args.cluster,
+        out=args.out,
+        start_s=args.start,
+        end_s=args.end,
+        past_s=args.past,
+        jobs=args.jobs or WaitsPlan.jobs,
+        futures=args.futures or WaitsPlan.futures,
+        lookahead=_lookahead(args.models),
+        partition=args.partition,
+        seed=args.seed,
+    )
+
+
+def _lookahead(models: Path | None) -> Path | None:
+    """Its model, where one is named: it takes minutes. Raises InputError."""
+    if models is None:
+        return None
+    folder = models / "lookahead" if (models / "lookahead").is_dir() else models
+    if not (folder / "recipe.toml").is_file():
+        raise InputError(f"--models {models}: no model of lookahead there.")
+    return folder
+
+
+def _table(found: WaitsEvaluation) -> Table:
+    from mirage.figures.words import hours, percent
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("method")
+    for name in ("covered", "in doubt", "middle half", "as published", "median error"):
+        table.add_column(name, justify="right")
+    for score in found.scores:
+        low, _, high = score.ratio_quartiles or (0.0, 0.0, 0.0)
+        doubt = score.covered_in_doubt
+        table.add_row(
+            escape(score.method),
+            percent(score.covered.value),
+            percent(doubt.value) if doubt else "-",
+            f"{low:.2f} to {high:.2f}",
+            percent(score.as_published or 0),
+            hours(score.error_h),
+        )
+    return table

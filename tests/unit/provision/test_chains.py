@@ -1,0 +1,180 @@
+"""Whole chains on a replayed history: the same links as under the daemon, their figures, the files."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from mirage.chain.progress import ChainProgress, chain_progress
+from mirage.cli import evaluate
+from mirage.config import PolicyConfig
+from mirage.daemon.restraint import Acting
+from mirage.domain import ActingMode, Mode
+from mirage.errors import InputError
+from mirage.provision.chains.decisions import Decisions
+from mirage.provision.chains.figures import chain_figures
+from mirage.provision.chains.methods import chain_methods
+from mirage.provision.chains.rules import ChainRule
+from mirage.provision.chains.run import POLL_S, USER, ChainJobs, Scenario, busy_cluster, run_chains
+from mirage.provision.chains.trial import Chains, ChainTrial
+from mirage.provision.policies.goodput import Goodput
+from slurm_sim.seconds import DAY_S, HOUR_S
+from tests.small_cluster import small_cluster
+
+FIRST_S = 1_675_209_600
+SMALL = Scenario(
+    chains=1,
+    lasts_s=DAY_S,
+    limit_s=4 * HOUR_S,
+    warm_up_s=2 * DAY_S,
+    watched_s=POLL_S,
+)
+
+
+def test_without_store_and_audit_the_same_links_come_out():
+    goodput = Goodput(PolicyConfig().goodput)
+    daemon = run_chains(SMALL, lambda _: goodput, lambda _: None)
+    simulator = busy_cluster(SMALL)
+    simulator.run_until(SMALL.warm_up_s)
+    jobs = ChainJobs(SMALL, simulator)
+    decisions = Decisions(simulator, goodput, Acting(mode=ActingMode.ENFORCE), step_s=POLL_S)
+    while simulator.now_s < SMALL.end_s:
+        jobs.submit_due()
+        decisions.cycle()
+        jobs.run_until(simulator.now_s + POLL_S)
+    decisions.cycle()
+    links = decisions.links(USER, "demo0001")
+    spans = [(link.start_s, link.end_s) for link in daemon.chains[0] if link.start_s is not None]
+    assert len(spans) > 2
+    assert [(link.start_s, link.end_s) for link in links if link.start_s is not None] == spans
+    assert chain_progress(links, SMALL.end_s) == daemon.total()
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Four nodes, wanted by nearly more jobs than fit, for fifteen days."""
+    folder = tmp_path_factory.mktemp("chains")
+    random = np.random.default_rng(1)
+    lines = ["job_id,user,partition,submit,start,end,timelimit_s,nodes,gpus,cpus,state"]
+    submit_s = FIRST_S + np.sort(random.integers(0, 15 * DAY_S, 210))
+    for number, at_s in enumerate(submit_s.tolist(), start=1):
+        start_s = at_s + int(random.integers(0, 2 * HOUR_S))
+        end_s = start_s + int(random.integers(HOUR_S, 6 * HOUR_S))
+        nodes = int(random.integers(1, 3))
+        lines.append(
+            f"{number},u{number % 7},gpu,{at_s},{start_s},{end_s},{6 * HOUR_S},{nodes},0,,COMPLETED"
+        )
+    (folder / "t.csv").write_text("\n".join(lines) + "\n")
+    (folder / "c.toml").write_text(small_cluster())
+    return folder
+
+
+def parsed(folder, *more):
+    parser = argparse.ArgumentParser()
+    evaluate.add_arguments(parser)
+    words = ["--trace", str(folder / "t.csv"), "--cluster", str(folder / "c.toml")]
+    words += ["--chains", "--workers", "1", "--start", "2023-02-09", "--limit", "6h"]
+    words += ["--begins", "2", "--every", "12h", "--lasts", "18h", "--nodes", "1"]
+    return parser.parse_args([*words, *more])
+
+
+def test_chains_from_a_job_history_to_the_files(files, tmp_path):
+    out = tmp_path / "out"
+    words = ["--methods", "goodput,after:2h", "--others", "0,3", "--others-nodes", "1"]
+    assert evaluate.run(parsed(files, "--out", str(out), *words)) == 0
+    result = json.loads((out / "results.json").read_text())
+    assert result["kind"] == "chains"
+    assert result["headline"] == "goodput"
+    rows = {(row["mode"], row["method"]): row for row in result["summary"]}
+    assert {mode for mode, _ in rows} == {"train", "service"}
+    assert {name for _, name in rows} == {"reactive", "goodput", "after:2h", "oracle"}
+    reactive, ours = rows["train", "reactive"], rows["train", "goodput"]
+    assert ours["goodput"]["value"] > reactive["goodput"]["value"]
+    assert rows["service", "reactive"]["handovers"]["value"] > 0
+    waits = result["others_wait"]
+    assert [row["chains"] for row in waits].count(0) == 1
+    assert {row["most_ahead"] for row in waits if row["method"] == "goodput"} == {1, 10}
+    assert len({row["jobs"] for row in waits}) == 1, "the same jobs are counted in every run"
+    assert "goodput" in (out / "report.html").read_text()
+    lines = (out / "chains.csv").read_text().splitlines()
+    assert len(lines) == 1 + 2 * (2 * 4 + len(waits))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--episodes", "3"], "--episodes says nothing to --chains"),
+        (["--methods", "after:soon"], "--methods after:soon: expected after:12h"),
+        (["--methods", "ahead:0:2h"], "expected at least 1 successor"),
+        (["--methods", "nobody"], "no such method"),
+        (["--nodes", "64"], "could never run"),
+        (["--begins", "40"], "fewer --begins"),
+        (["--start", "2023-02-03"], "later --start"),
+        (["--lasts", "3h"], "--lasts: expected longer than --limit"),
+    ],
+)
+def test_bad_input_is_one_clear_line(files, tmp_path, words, said):
+    with pytest.raises(InputError, match=said):
+        evaluate.run(parsed(files, "--out", str(tmp_path / "out"), *words))
+    assert not (tmp_path / "out").exists()
+
+
+def test_options_of_chains_are_refused_for_pairs(files, tmp_path):
+    args = parsed(files, "--out", str(tmp_path / "out"))
+    args.chains = False
+    with pytest.raises(InputError, match="--begins says nothing to pairs of jobs"):
+        evaluate.run(args)
+
+
+def trial(begin_s, method, interrupted_h, wait_s=None, count=1):
+    chains = Chains(
+        begin_s=begin_s,
+        nodes=2,
+        mode=Mode.TRAIN,
+        method=method,
+        count=count,
+        is_for_others=wait_s is not None,
+    )
+    progress = ChainProgress(
+        wall_s=count * 100 * HOUR_S,
+        interrupted_s=int(interrupted_h * HOUR_S),
+        held_twice_s=HOUR_S,
+        handovers=6,
+        handover_s=600,
+    )
+    waits_s = None if wait_s is None else np.array(wait_s, dtype=np.float64)
+    return ChainTrial(chains=chains, progress=progress, ran_s=70 * HOUR_S, others_wait_s=waits_s)
+
+
+def test_figures_are_sums_over_begins():
+    begins = [FIRST_S + day * 3 * DAY_S for day in range(12)]
+    trials = [trial(at_s, "reactive", 20 + 2 * (at_s == begins[0])) for at_s in begins]
+    trials += [trial(at_s, "goodput", 4) for at_s in begins]
+    alone = [trial(at_s, "reactive", 0, [0, 3600, 7200], count=0) for at_s in begins]
+    crowd = [trial(at_s, "goodput", 0, [3600, 7200, 10800], count=3) for at_s in begins]
+    found = chain_figures([*trials, *alone, *crowd], ["reactive", "goodput"], seed=1)
+    ours, before = (found.row(2, "train", name) for name in ("goodput", "reactive"))
+    assert ours.goodput.value == pytest.approx(0.95)
+    assert before.interrupted.value == pytest.approx((20 + 2 / 12) / 100)
+    assert before.interrupted.low < 0.2017 < before.interrupted.high
+    assert ours.gain.value == pytest.approx(0.95 - (1 - (20 + 2 / 12 + 1) / 100))
+    assert ours.handovers.value == pytest.approx(100 * 6 / 95)
+    assert ours.held_twice.value == pytest.approx(1 / 95)
+    assert ours.link_h.value == pytest.approx(10)
+    without, beside = found.others_wait
+    assert (without.mean_h.value, beside.mean_h.value) == (1.0, 2.0)
+    assert beside.more_h.value == pytest.approx(1.0)
+    assert beside.more_per_node_h == pytest.approx(3 / (299 * 2))
+
+
+def test_rules_by_their_names():
+    assert ChainRule.of("quantile") is None
+    rule = ChainRule.of("ahead:3:20h")
+    assert (rule.ahead, rule.pause_s, rule.is_staggered) == (3, 20 * HOUR_S, True)
+    assert replace(rule, name="x").about.startswith("up to 3 successors")
+    names = [method.name for method in chain_methods(["goodput", "oracle", "after:12h"], None)]
+    assert names == ["reactive", "goodput", "after:12h", "oracle"]
