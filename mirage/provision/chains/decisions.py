@@ -79,10 +79,10 @@ class _DecisionStore:
                 self._links[action.link.job_id] = action.link
             case LookUp():
                 self._look_up(action.links)
-            case Wait() | Release() if action.decision.gain is not None:
-                decision = action.decision
-                key = decision.predecessor_id, decision.successor_id
-                self._gains.setdefault(key, []).append((decision.at_s, decision.gain))
+            case Wait(decision=decision) | Release(decision=decision):
+                if decision.gain is not None:
+                    key = decision.predecessor_id, decision.successor_id
+                    self._gains.setdefault(key, []).append((decision.at_s, decision.gain))
 
     def _look_up(self, links: Sequence[Link]) -> None:
         """Jobs that the queue no longer shows: when they ended."""
