@@ -2,9 +2,7 @@
 
 The plan (`ahead.plan_s`, the rule of `squeue --start`) knows whose turn it is, but takes all limits
 for run times and nobody for coming. By how much that is off, past waits tell: linear quantile
-regression (Koenker and Bassett, 1978) on logarithms. The newest part of the past is left out of the
-fit and moves p10 and p90 until they hold there (conformalized quantile regression: Romano,
-Patterson, Candes, 2019).
+regression (Koenker and Bassett, 1978) on logarithms.
 """
 
 from __future__ import annotations
@@ -21,58 +19,29 @@ from mirage.errors import InputError
 from mirage.provision.learn.episode import Floats
 from mirage.provision.starts.ahead import plan_s
 from mirage.provision.starts.forecast import LEVELS, StartForecast
-from mirage.provision.starts.like_jobs import (
-    forecast_from_like_jobs,
-    mean_of_like_jobs,
-    recent_waits,
-)
+from mirage.provision.starts.like_jobs import forecast_from_like_jobs, recent_waits
 from slurm_sim.config import ClusterConfig
 from slurm_sim.files import read_text
 from slurm_sim.formats import parse_json
 
-FEATURES = (
-    "one",
-    "log_plan",
-    "log_like_p50",
-    "log_like_p90",
-    "log_like_mean",
-    "log_nodes",
-    "log_limit",
-    "log_queued_share",
-)
+FEATURES = ("one", "log_plan", "log_like_p50")
+"""More of the queue or of the job (nodes, limit, queued nodes, p90 of like jobs) adds nothing."""
 AT_ONCE_S = 60.0
 """A job that starts so soon by the plan does start then."""
 LEAST_S, MOST_S = 60.0, 14 * 86_400.0
 """Waits are told apart within these."""
+SHORT_S = 600.0
+"""One job in seven starts sooner, though the plan has it wait. p50 is the median of the others."""
 FEWEST = 60
 """Waits that a fit needs."""
-NEWEST = 0.3
-"""Share of them that moves p10 and p90."""
 STRENGTH = 1e-3
 """Of the penalty on coefficients (L1), for features that tell the same."""
 
 
-def features(
-    job: Job,
-    snapshot: Snapshot,
-    plan_s: float,
-    like_jobs_s: tuple[float, float, float],
-    mean_s: float,
-) -> Floats:
-    """(FEATURES,) of a job that enters the queue now."""
-    pool = snapshot.pool_of(job.partition)
-    queued = sum(
-        other.nodes
-        for other in snapshot.jobs
-        if other.is_queueing and snapshot.pool_of(other.partition) == pool
-    )
-    nodes = sum(
-        node.up and not set(job.partition.split(",")).isdisjoint(node.partitions)
-        for node in snapshot.nodes
-    )
-    waits_s = np.clip([plan_s, like_jobs_s[1], like_jobs_s[2], mean_s], LEAST_S, MOST_S)
-    shape = job.nodes, job.time_limit_s or MOST_S, 1 + queued / max(nodes, 1)
-    return np.array([1.0, *np.log(waits_s), *np.log(shape)])
+def features(planned_s: float, like_jobs_s: tuple[float, float, float]) -> Floats:
+    """(FEATURES,) of a job that enters the queue now: its plan, and p10, p50, p90 of like jobs."""
+    waits_s = np.clip([planned_s, like_jobs_s[1]], LEAST_S, MOST_S)
+    return np.array([1.0, *np.log(waits_s)])
 
 
 @dataclass(frozen=True)
@@ -81,16 +50,12 @@ class WaitRegression:
 
     coefficients: Floats
     """(LEVELS, FEATURES): of the logarithm of the wait."""
-    moves: tuple[float, float]
-    """By so much p10 goes down and p90 up, in logarithms."""
     cases: int
     """Waits that it was made of."""
 
     def waits_s(self, rows: Floats) -> Floats:
         """(n, LEVELS): p10, p50, p90 of jobs with these features, (n, FEATURES)."""
         logs = rows @ self.coefficients.T
-        logs[:, 0] -= self.moves[0]
-        logs[:, 2] += self.moves[1]
         found = np.exp(np.clip(np.sort(logs, axis=1), np.log(LEAST_S), np.log(MOST_S)))
         # By the plan it starts at once; that holds for all levels.
         at_once = rows[:, FEATURES.index("log_plan")] <= np.log(AT_ONCE_S)
@@ -104,7 +69,7 @@ class WaitRegression:
             method="plan and like jobs",
             reason=(
                 "so by the plan of the present queue and the waits of like jobs, as"
-                f" {self.cases} past waits came out"
+                f" {self.cases} past waits came out; the median is that of jobs that had to wait"
             ),
         )
 
@@ -112,7 +77,6 @@ class WaitRegression:
         return {
             "features": list(FEATURES),
             "coefficients": self.coefficients.tolist(),
-            "moves": list(self.moves),
             "jobs": self.cases,
         }
 
@@ -124,11 +88,10 @@ class WaitRegression:
         """
         samples = recent_waits(records, snapshot, job)
         like = forecast_from_like_jobs(job, samples, snapshot)
-        if like is None or not samples:
+        if like is None:
             return None
         planned_s = plan_s(snapshot, cluster, job, records)
-        mean_s = mean_of_like_jobs(job, samples)
-        return self.forecast(features(job, snapshot, planned_s, like.wait_s, mean_s))
+        return self.forecast(features(planned_s, like.wait_s))
 
     @classmethod
     def of_json(cls, record: dict[str, Any]) -> WaitRegression:
@@ -139,10 +102,9 @@ class WaitRegression:
             len(FEATURES),
         ):
             raise ValueError("it has other features")
-        low, high = (float(move) for move in record["moves"])
-        if not np.isfinite([*coefficients.ravel(), low, high]).all():
+        if not np.isfinite(coefficients).all():
             raise ValueError("it has numbers that are not finite")
-        return cls(coefficients, (low, high), int(record["jobs"]))
+        return cls(coefficients, int(record["jobs"]))
 
 
 def read_regression(path: Path) -> WaitRegression | None:
@@ -158,38 +120,23 @@ def read_regression(path: Path) -> WaitRegression | None:
 
 
 def fit_regression(rows: Floats, waits_s: Floats) -> WaitRegression | None:
-    """From past jobs in the order of their submission: features (n, FEATURES) and waits (n,). None:
+    """From past jobs: features (n, FEATURES) and waits (n,). None:
     too few of them were in doubt.
     """
     doubtful = rows[:, FEATURES.index("log_plan")] > np.log(AT_ONCE_S)
     rows, logs = rows[doubtful], np.log(np.clip(waits_s[doubtful], LEAST_S, MOST_S))
     if len(rows) < FEWEST:
         return None
-    older = int(len(rows) * (1 - NEWEST))
-    first = _fit(rows[:older], logs[:older])
-    newest = np.sort(rows[older:] @ first.T, axis=1)
-    moves = (
-        _move(newest[:, 0] - logs[older:], LEVELS[0]),
-        _move(logs[older:] - newest[:, 2], LEVELS[0]),
-    )
-    return WaitRegression(_fit(rows, logs), moves, len(rows))
-
-
-def _move(beyond: Floats, share: float) -> float:
-    """So that a ``share`` stays beyond, with the finite-sample correction; never inwards by more
-    than the range.
-    """
-    level = min(1.0, (1 - share) * (1 + 1 / len(beyond)))
-    return float(np.quantile(beyond, level))
+    return WaitRegression(_fit(rows, logs), len(rows))
 
 
 def _fit(rows: Floats, logs: Floats) -> Floats:
     from sklearn.linear_model import QuantileRegressor
 
-    found: Sequence[Floats] = [
-        QuantileRegressor(quantile=level, alpha=STRENGTH, fit_intercept=True, solver="highs").fit(
-            rows[:, 1:], logs
-        )
-        for level in LEVELS
-    ]
-    return np.array([[model.intercept_, *model.coef_] for model in found])  # type: ignore[attr-defined]
+    found = []
+    for level in LEVELS:
+        chosen = logs >= np.log(SHORT_S) if level == LEVELS[1] else np.ones(len(logs), bool)
+        model = QuantileRegressor(quantile=level, alpha=STRENGTH, solver="highs")
+        model.fit(rows[chosen, 1:], logs[chosen])
+        found.append([model.intercept_, *model.coef_])
+    return np.array(found)

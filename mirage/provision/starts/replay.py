@@ -148,7 +148,7 @@ class Replay:
             like_jobs_s=like.wait_s,
             mean_s=mean_s,
             plan_s=in_plan_s,
-            features=features(job, snapshot, in_plan_s, like.wait_s, mean_s),
+            features=features(in_plan_s, like.wait_s),
             true_runs_s=float(plan_s(snapshot, self.background.cluster, job, records, known)),
             futures_s=self._in_futures(snapshot, job, records),
         )

@@ -88,7 +88,7 @@ def calibration_of(cases: Sequence[StartCase]) -> QuantileCalibration:
 
 
 def regression_of(cases: Sequence[StartCase]) -> WaitRegression | None:
-    """From past cases, oldest first; None: too few."""
+    """From past cases; None: too few."""
     return fit_regression(
         np.array([case.features for case in cases]).reshape(len(cases), len(FEATURES)),
         np.array([case.wait_s for case in cases]),

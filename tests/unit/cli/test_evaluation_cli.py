@@ -306,7 +306,7 @@ def test_forecasts_of_starts_are_judged(files, tmp_path, capsys):
     result = json.loads((out / "results.json").read_text())
     assert shown == {"out": str(out)} | result
     assert result["kind"] == "waits"
-    assert result["setup"]["jobs"] == 5
+    assert result["setup"]["jobs"] == 4
     methods = [score["method"] for score in result["scores"]]
     assert methods == ["like jobs", "mean of like jobs", "squeue --start", "bound: true run times"]
     assert "squeue --start" in (out / "report.html").read_text()
