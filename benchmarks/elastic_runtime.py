@@ -3,13 +3,13 @@ checkpoint and restart of the same training by torchrun.
 
     .venv/bin/python -m benchmarks.elastic_runtime [--repeats 15] [--restarts 5] [--width 1024]
 
-`elastic.server.N`: N servers are added one by one, as in the paper (section 6.3), and drained.
+`server.added.N`: N servers are added one by one, as in the paper (section 6.3), and drained.
 `suspended_ms` is what workers say themselves, summed over the N scalings: from when a worker has
 pushed its gradients at the scaling clock until it has the new view. What it computes while slices
 migrate is no suspension. `gap_ms` is measured from outside: the longest step of any worker that was
 there before, from the start of the scaling until 0.2 s after its end, less the median step; a
-loaded machine makes it longer. `elastic.worker.N`: N workers are added one by one; the running ones
-are not suspended, so only the gap counts. `elastic.all-reduce.N`: N workers of an all-reduce job
+loaded machine makes it longer. `worker.added.N`: N workers are added one by one; the running ones
+are not suspended, so only the gap counts. `all-reduce.added.N`: N workers of an all-reduce job
 are added one by one; a running worker is suspended from when it leaves its group until it has
 formed the next one. `fit`: the least-squares line through all scalings of a row's kind, by the
 number added, with its share of explained variance and its mean absolute residual. `torchrun`: from
@@ -45,7 +45,9 @@ RESULTS = HERE / "elastic_runtime.json"
 COUNTS = (1, 2, 3, 4)
 TIMING = ["--beat", "0.2", "--silent", "20", "--snapshot", "1000"]
 FOREVER = "100000000"
-WAIT_S = 120.0
+WAIT_S = 600.0
+KINDS = (SERVER, ALL_REDUCE, WORKER, "torchrun")
+"""What is measured; each kind is written as it is done."""
 
 Steps = list[tuple[int, float]]
 
@@ -230,26 +232,27 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=15, help="scalings a row")
     parser.add_argument("--restarts", type=int, default=5, help="restarts by torchrun")
     parser.add_argument("--width", type=int, default=1024, help="hidden units of the network")
-    parser.add_argument(
-        "--kinds", nargs="+", default=[SERVER, WORKER, ALL_REDUCE], help="rows to measure"
-    )
+    parser.add_argument("--kinds", nargs="+", default=KINDS, choices=KINDS, help="what to measure")
     given = parser.parse_args()
     base = Path(tempfile.mkdtemp(prefix="elastic-"))
-    found: dict[str, Any] = {"command": " ".join(["benchmarks.elastic_runtime", *sys.argv[1:]])}
-    started = time.time()
-    found["torchrun"] = {"restart_ms": measure_torchrun(base, given.restarts, given.width)}
-    print("torchrun", found["torchrun"], flush=True)
-    rows: dict[str, Any] = {}
-    found["elastic"] = rows
+    command = " ".join(["benchmarks.elastic_runtime", *sys.argv[1:]])
     for kind in given.kinds:
-        for count in COUNTS:
-            row = measure_elastic(base, kind, count, given.repeats, given.width)
-            rows.setdefault(kind, {})[str(count)] = row
-            print(kind, count, row, flush=True)
-        name = "gap_ms" if kind == WORKER else "suspended_ms"
-        found.setdefault("fit", {})[kind] = {"of": name} | fit(rows[kind], name)
-        found |= {"machine": machine(), "wall_s": round(time.time() - started, 1)}
-        write_whole(RESULTS, json.dumps(found, indent=1) + "\n")
+        started = time.time()
+        if kind == "torchrun":
+            found: dict[str, Any] = {
+                "restart_ms": measure_torchrun(base, given.restarts, given.width)
+            }
+        else:
+            rows = {
+                str(count): measure_elastic(base, kind, count, given.repeats, given.width)
+                for count in COUNTS
+            }
+            name = "gap_ms" if kind == WORKER else "suspended_ms"
+            found = {"added": rows, "fit": {"of": name} | fit(rows, name)}
+        print(kind, found, flush=True)
+        found |= {"command": command, "machine": machine(), "wall_s": round(time.time() - started)}
+        record = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+        write_whole(RESULTS, json.dumps(record | {kind: found}, indent=1) + "\n")
     shutil.rmtree(base, ignore_errors=True)
 
 

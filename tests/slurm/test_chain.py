@@ -141,8 +141,9 @@ def test_a_script_that_requeues_itself_runs_again_as_the_same_link(site):
     )
     chain, jobs = site.submit_chain(ALICE, "--segments=2", site.script(ALICE, "requeued.sh", body))
     folder = site.home(ALICE) / ".mirage" / "chains" / chain
-    until(lambda: (folder / "link.1").exists(), 60, "the link's record")
-    until(lambda: site.state(jobs[0]) == "PENDING", 60, "the job to be back in the queue")
+    # Bounds for a loaded machine, where each look takes seconds.
+    until(lambda: (folder / "link.1").exists(), 180, "the link's record")
+    until(lambda: site.state(jobs[0]) == "PENDING", 120, "the job to be back in the queue")
     assert "how=slurm\nswept=1\n" in (folder / "link.1").read_text()
     assert not (folder / "failed").exists()
     # Slurm lets a requeued job begin two minutes later; its owner need not wait.

@@ -122,3 +122,22 @@ def test_bad_input_costs_nothing(site: Site, folder: Path) -> None:
     assert done.stderr.count("\n") == 1
     assert not folder.exists()
     assert not tasks(site, "R,PD")
+
+
+def test_workers_that_reduce_among_themselves(site: Site, folder: Path) -> None:
+    """No parameter servers; one worker's job is cancelled, and the training continues."""
+    probe = (str(site.bin / "python"), "-c", "import torchft")
+    if site.run(ALICE, *probe, check=False).returncode:
+        pytest.skip("TorchFT is not installed for the site's users")
+    reduced = REQUEST.replace("[workers]", 'plane = "all-reduce"\n[workers]')
+    controller = start(site, folder, site.script(ALICE, "reduced.toml", reduced))
+    until(lambda: {"c1", "w1", "w2", "w3"} <= set(tasks(site)), 120, "the job to grow")
+    until(lambda: (status(site)["step"] or 0) > 0, 240, "the first step", 1)
+    assert not any(name.startswith("s") for name in tasks(site))
+    site.run(ALICE, "scancel", "--signal=KILL", str(tasks(site)["w1"]))
+    until(lambda: "w4" in tasks(site), 120, "another worker in its place")
+    before = status(site)["step"]
+    until(lambda: status(site)["step"] > before + 5, 240, "further steps", 1)
+    site.run(ALICE, "mirage", "elastic", "stop", "toy")
+    assert controller.wait(240) == 0
+    assert JobJournal(folder).record.end == "stopped"
