@@ -185,7 +185,7 @@ def settle(
         mode=_mode(request.own),
         penalties=_penalties(request.own),
         comment=_last(said, "comment") or "",
-        failure=_failure(request.own),
+        failure=_failure(request.own, _limit_s(said)),
         handover=_handover(request.own, limit_signal, _last(said, "time")),
         notify=_notify(request.own),
         limit_signal=limit_signal,
@@ -430,18 +430,26 @@ def _mode(own: Mapping[str, str]) -> Mode:
     return Mode(mode)
 
 
-def _failure(own: Mapping[str, str]) -> Failure:
+def _failure(own: Mapping[str, str], limit_s: int | None) -> Failure:
     action, has_count, count = own.get("on-failure", "stop").partition(":")
     if (action == "retry") != bool(has_count) or action not in {"stop", "continue", "retry"}:
         raise InputError(f"--on-failure: {own['on-failure']!r} is none of stop, continue, retry:N")
     retries = _number({"on-failure": count}, "on-failure", 0, 1, MAX_SEGMENTS) if has_count else 0
-    return Failure(
+    failure = Failure(
         action=action,
         retries=retries,
         min_runtime_s=_duration(own, "min-runtime", 60),
         least_run_s=_least_run_s(own),
         max_short=_number(own, "max-short", 3, 0, MAX_SEGMENTS),
     )
+    no_link_is_long = limit_s is not None and failure.min_runtime_s >= limit_s
+    if "min-runtime" in own and failure.max_short and no_link_is_long:
+        raise InputError(
+            f"--min-runtime={own['min-runtime']}: no link runs so long, since the time limit is"
+            f" {limit_s} s: {failure.max_short} in a row that end by themselves would count as a"
+            " crash loop"
+        )
+    return failure
 
 
 def _least_run_s(own: Mapping[str, str]) -> int | None:

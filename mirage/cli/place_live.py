@@ -268,7 +268,7 @@ def in_words(state: LiveState, moves: Sequence[Move]) -> str:
     for number, move in enumerate(moves, start=1):
         lines += _move_words(state, number, move)
     if not moves:
-        lines.append("no move is worth its price")
+        lines.append("no move is worth its price" if held else "no GPU job runs")
     return "\n".join(lines)
 
 

@@ -457,6 +457,10 @@ def test_every_option_of_the_manual_is_in_the_table() -> None:
         (["--total-time=2h", "--time=0", "train.sbatch"], "needs the time limit of one link"),
         (["--total-time=2h", "-t", "soon", "train.sbatch"], "--time: 'soon' is not a time limit"),
         (
+            ["--segments=2", "--min-runtime=99d", "train.sbatch"],
+            "--min-runtime=99d: no link runs so long, since the time limit is 3600 s: 3 in a row",
+        ),
+        (
             ["--segments=2", "--time-min=2:00:00", "train.sbatch"],
             "--time-min=2:00:00 is above --time=1:00:00: give a shorter one",
         ),
@@ -956,11 +960,11 @@ def test_the_signals_lead_stands_in_the_tag_of_all_links(
 
 
 def test_what_the_owner_says_of_handovers_stands_in_the_tag(site: Site) -> None:
-    main(["--segments=3", "--handover-cost=15min", "--min-runtime=2h", "train.sbatch"])
+    main(["--segments=3", "--handover-cost=15min", "--min-runtime=30min", "train.sbatch"])
     tags = [parse_tag(option(call, "comment")) for call in site.sbatch_calls()]
-    assert [(tag.least_run_s, tag.handover_s) if tag else None for tag in tags] == [(7200, 900)] * 2
-    assert values(site)["m_wishes"] == "'ei=1 eo=1 least=7200'"
-    assert (values(site)["m_cost"], values(site)["m_min_runtime"]) == ("900", "7200")
+    assert [(tag.least_run_s, tag.handover_s) if tag else None for tag in tags] == [(1800, 900)] * 2
+    assert values(site)["m_wishes"] == "'ei=1 eo=1 least=1800'"
+    assert (values(site)["m_cost"], values(site)["m_min_runtime"]) == ("900", "1800")
 
 
 def test_without_a_word_of_its_owner_the_tag_says_nothing_of_handovers(site: Site) -> None:
