@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -127,6 +128,15 @@ def test_evolution_learns_to_keep_away_from_neighbours(crowded, tmp_path):
     assert learnt.mean() < 0.97 * greedy.mean()
     state, kept = result.model.networks.state_dict(), model.networks.state_dict()
     assert all(torch.equal(kept[name], state[name]) for name in state)
+
+
+def test_the_shipped_policy_beats_greedy_with_known_speeds():
+    setting = read_setting("small")
+    sequences = setting.sequences(Part.TEST, 7, 3)
+    shipped = load_model(Path(__file__).resolve().parents[3] / "models" / "elastic-small")
+    found = roll_out(shipped.allocator(), setting.world, sequences, seed=7).mean_jct_slots
+    greedy = roll_out(baseline("greedy"), setting.world, sequences, seed=7).mean_jct_slots
+    assert found.mean() < 0.95 * greedy.mean()
 
 
 def test_gain_takes_no_other_teacher(crowded):
