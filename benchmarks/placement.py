@@ -68,6 +68,8 @@ TRAINED = {
     "paper, equation 11": "paper-cells",
     "scalable": "scalable",
     "scalable+search": "scalable",
+    "scalable, pollux": "scalable-pollux",
+    "scalable+search, pollux": "scalable-pollux",
 }
 """Agent -> model folders. The first four are the paper's agent, by what they were trained on."""
 Json = dict[str, Any]

@@ -323,7 +323,7 @@ def _move_words(state: LiveState, number: int, move: Move) -> list[str]:
     payers = ", ".join(f"job {each.job_id}" for each in move.relocations)
     lines.append(
         f"  price: {payers} without progress for a while, {move.price_gpu_s:.0f} GPU seconds;"
-        f" worth {move.value_gpu_s + move.price_gpu_s:.0f}"
+        f" worth {move.value_gpu_s + move.price_gpu_s:.0f} GPU seconds"
     )
     return lines
 

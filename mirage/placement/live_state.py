@@ -132,7 +132,7 @@ def read_network(files: Sequence[Path], runner: Runner) -> NetworkText:
     """
     links, switches = None, None
     for file in files:
-        text = read_text(file)
+        text = _text_of(file)
         if re.search(r"\bGPU0\b", text):
             links = parse_topo(text, str(file))
         elif switches is not None:
@@ -144,6 +144,22 @@ def read_network(files: Sequence[Path], runner: Runner) -> NetworkText:
         known = result.stdout if result.returncode == 0 and "Name=" in result.stdout else None
         switches = NetworkText(switches=known, source=" ".join(SHOW_TOPOLOGY))
     return replace(switches, links=links)
+
+
+def _text_of(file: Path) -> str:
+    """Raises InputError."""
+    try:
+        text = read_text(file)
+    except UnicodeDecodeError:
+        raise InputError(f"--topology {file}: no text: give one of the forms of --help") from None
+    if not text.strip():
+        raise InputError(f"--topology {file}: the file is empty")
+    if re.search(r"^\s*(?:- *)?topology *:", text, re.MULTILINE):
+        raise InputError(
+            f"--topology {file}: a topology.yaml, which mirage does not read: give the output of"
+            " `scontrol show topology`, which shows the same"
+        )
+    return text
 
 
 def read_state(

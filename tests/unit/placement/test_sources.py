@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from mirage.errors import InputError
+from mirage.placement.live_state import read_network
 from mirage.placement.nvidia import parse_topo
 from mirage.placement.slurm_topology import Bandwidths, slurm_topology
+from mirage.slurm.runner import Runner
 
 TREE = """\
 # two leaf switches
@@ -133,3 +135,21 @@ def test_a_text_of_another_form_is_refused(text, message):
 def test_another_number_of_gpus_is_refused():
     with pytest.raises(InputError, match="node n1 has 2 GPUs, its topology text 4"):
         slurm_topology(None, {"n1": 2}, source="x", links={"n1": parse_topo(TOPO, "t")})
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "the file is empty"),
+        (b"\xff\xfe\x00\x9d", "no text"),
+        (b"---\n- topology: t1\n  tree:\n    switches:\n      - switch: s0\n", "a topology.yaml"),
+        (b"     GPU0  GPU1\nGPU0   0  XGMI\nGPU1   XGMI  0\n", "expected X, NV#"),
+    ],
+)
+def test_files_of_other_forms_are_refused(content, message, tmp_path):
+    file = tmp_path / "given"
+    file.write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        read_network([file], Runner(timeout_s=1))
+    with pytest.raises(IsADirectoryError):
+        read_network([tmp_path], Runner(timeout_s=1))
