@@ -1,7 +1,8 @@
 """Goodput of training chains: the daemon's own code on real months and on the demo's cluster.
 
 usage: python -m benchmarks.chain_goodput [--trace CSV --months 2023-01,2023-02] [--seeds 1,2]
-                                          [--nodes 1,2,8,16] [--out benchmarks/chain_goodput.json]
+                                          [--nodes 1,2,8,16] [--ahead 4] [--time-min HOURS]
+                                          [--out benchmarks/chain_goodput.json]
 
 A chain of 48-hour jobs runs for 28 days beside the recorded jobs of a month (or the demo's), once
 as Slurm alone would run it (reactive) and once by the default of training chains. Recorded jobs
@@ -87,11 +88,21 @@ def main() -> None:
     parser.add_argument("--months", default="2023-01,2023-02")
     parser.add_argument("--seeds", default="1,2")
     parser.add_argument("--nodes", default="1,2,8,16")
+    parser.add_argument("--ahead", type=int, default=Scenario.ahead, help="successors in the queue")
+    parser.add_argument("--time-min", type=int, metavar="HOURS", help="of a link; default: none")
+    parser.add_argument("--extended", action="store_true", help="--time-min as in Slurm 26.05")
     parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".json"))
     args = parser.parse_args()
     rows: list[dict] = []
     for nodes in map(int, args.nodes.split(",")):
-        base = Scenario(chains=1, lasts_s=28 * DAY_S, link_nodes=nodes)
+        base = Scenario(
+            chains=1,
+            lasts_s=28 * DAY_S,
+            link_nodes=nodes,
+            ahead=args.ahead,
+            time_min_s=args.time_min * HOUR_S if args.time_min else None,
+            time_min_extends=args.extended,
+        )
         for month in filter(None, args.months.split(",")):
             scenario = replace(base, warm_up_s=WARM_S)
             rows += case(month, scenario, lambda it, of=month: month_cluster(args.trace, of, it))

@@ -1,7 +1,8 @@
 """What `--time-min` brings to training chains, alone and with several successors in the queue.
 
 usage: python -m benchmarks.chain_time_min [--trace CSV] [--months 2023-01,2023-02] [--seeds 1,2]
-                                           [--nodes 1,2,8,16] [--least 4,12,24]
+                                           [--nodes 1,2,8,16] [--least 12,24]
+                                           [--rules "reactive,after 12,ahead 3"]
                                            [--out benchmarks/chain_time_min.json]
 
 A chain of 48-hour links runs for 28 days beside the recorded jobs of a month of Lonestar6's A100
@@ -11,6 +12,7 @@ rule does not hide what Slurm does:
 reactive   a successor is queued when the running link has ended
 after 12   one successor, queued once the running link has run for 12 h
 ahead 3    up to three successors, one more each 20 h
+by limit   as ahead 3, but one more each 20/48 of the limit that the running link got
 
 No successor is queued that would start at once. A link that starts lets its predecessor save for
 10 min and takes over. Each rule runs with the full limit alone, and with each `--time-min` by both
@@ -49,12 +51,15 @@ class Rule:
     """The running link has run for so long; None: it has ended."""
     apart_s: int | None = None
     """So long after the last one was queued; None: only as `after_s` says."""
+    is_by_limit: bool = False
+    """`apart_s` is for links of the full limit; after a shorter one it is that part shorter."""
 
 
 RULES = {
     "reactive": Rule(ahead=1),
     "after 12": Rule(ahead=1, after_s=12 * HOUR_S),
     "ahead 3": Rule(ahead=3, apart_s=20 * HOUR_S),
+    "by limit": Rule(ahead=3, apart_s=20 * HOUR_S, is_by_limit=True),
 }
 Make = Callable[[Scenario], Simulator]
 
@@ -131,7 +136,8 @@ class Chain:
         if job in self.ended_s or len(self.queued) >= self.rule.ahead:
             return False
         if self.rule.apart_s is not None:
-            wants = now_s - self.last_s >= self.rule.apart_s
+            part = self.limits_s[-1] / self.scenario.limit_s if self.rule.is_by_limit else 1
+            wants = now_s - self.last_s >= part * self.rule.apart_s
         else:
             wants = self.rule.after_s is not None and now_s - start_s >= self.rule.after_s
         left_s = start_s + self.limits_s[-1] - now_s
@@ -220,11 +226,13 @@ def main() -> None:
     parser.add_argument("--months", default="2023-01,2023-02", help="of the trace")
     parser.add_argument("--seeds", default="1,2", help="of the demo's other users")
     parser.add_argument("--nodes", default="1,2,8,16", help="of a link")
-    parser.add_argument("--least", default="4,12,24", help="--time-min, hours")
+    parser.add_argument("--least", default="12,24", help="--time-min, hours")
+    parser.add_argument("--rules", default=",".join(RULES), help="of those above")
     parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".json"))
     args = parser.parse_args()
     begin, rows = time.process_time(), list[dict[str, Any]]()
     least_h = [int(hours) for hours in args.least.split(",")]
+    rules = {name: RULES[name] for name in args.rules.split(",")}
     for name, scenario, make in backgrounds(args):
         for extends in (False, True):
             warm = make(replace(scenario, time_min_extends=extends))
@@ -234,7 +242,7 @@ def main() -> None:
                     if extended is not extends:
                         continue
                     of = replace(scenario, link_nodes=nodes, time_min_s=least_s)
-                    for rule_name, rule in RULES.items():
+                    for rule_name, rule in rules.items():
                         row = {"background": name, "nodes": nodes, "rule": rule_name}
                         row |= {"time_min": variant} | case(warm.fork(), of, rule)
                         rows.append(row)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mirage.daemon.tick import with_leads
 from mirage.domain import ClusterNode, Job, JobState, Snapshot
 from mirage.errors import InputError
 from mirage.slurm.lookahead import Known, simulator_from
@@ -403,3 +404,24 @@ def test_a_held_job_at_a_limit_stays_held() -> None:
     sim = simulator_from(Snapshot(at_s=1000, jobs=jobs, nodes=NODES), whole_nodes(SIZE))
     sim.run_until(20_000)
     assert sim.job(11).start_s is None
+
+
+def test_a_link_that_backfill_may_shorten_starts_as_early_as_it_will() -> None:
+    """squeue does not show its --time-min; its tag does."""
+    tag = "mirage/1 chain=chain1 seg=1/5 mode=train ei=1 eo=1 min=180"
+    jobs = [
+        JobSpec(3, 10 * MINUTE, submit_s=0),
+        JobSpec(SIZE, 30 * MINUTE, submit_s=1),
+        JobSpec(1, 30 * MINUTE, submit_s=2, time_min_s=180, begin_s=200, comment=tag),
+    ]
+    sim = ReferenceSimulator(whole_nodes(SIZE, EACH_SECOND), jobs)
+    sim.run_until(100)
+    snapshot = SimulatedCluster(sim).snapshot()
+    known = Known(begins_s={3: 200}, priorities=False)
+    starts_s = []
+    for seen in (snapshot, with_leads(snapshot)):
+        again = simulator_from(seen, sim.config, known)
+        starts_s.append(again.run_until_start(3, 4000))
+    sim.run_until(4000)
+    assert starts_s == [600 + 30 * MINUTE, sim.job(3).start_s]
+    assert sim.job(3).time_limit_s == 180
