@@ -1,13 +1,20 @@
 """Goodput of training chains: the daemon's own code on real months and on the demo's cluster.
 
 usage: python -m benchmarks.chain_goodput [--trace CSV --months 2023-01,2023-02] [--seeds 1,2]
-                                          [--nodes 1,2,8,16] [--ahead 4] [--time-min HOURS]
-                                          [--out benchmarks/chain_goodput.json]
+           [--nodes 1,2,8,16] [--policies 'reactive;goodput;oracle;ahead:3,20']
+           [--out benchmarks/chain_goodput.json]
 
-A chain of 48-hour jobs runs for 28 days beside the recorded jobs of a month (or the demo's), once
-as Slurm alone would run it (reactive) and once by the default of training chains. Recorded jobs
-are submitted when they were and run as long as they did; what the chain takes they wait for.
-Each case is one run: without chance but that of the background.
+A chain of 48-hour jobs runs for 28 days beside the recorded jobs of a month, or the demo's. Recorded
+jobs are submitted when they were and run as long as they did; what the chain takes they wait for.
+Each case is one run: without chance but that of the background. Each row is written as it is
+measured, and rows that `--out` has already are kept: remove the file after a change of a policy.
+Policies are separated by semicolons:
+
+reactive   as Slurm alone would run the chain
+goodput    the default of training chains
+oracle     knows the future, but not what its own later releases change
+after:H    yardstick: one successor, let in once its predecessor has run for H hours
+ahead:N,H  yardstick: up to N successors in the queue, one more each H hours
 """
 
 from __future__ import annotations
@@ -18,12 +25,15 @@ import gzip
 import json
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from mirage.config import PolicyConfig
-from mirage.ports import Policy
+from mirage.domain import Action
+from mirage.ports import Advice, Observation, Policy
+from mirage.provision.chains.oracle import OraclePolicy
 from mirage.provision.chains.run import Scenario, busy_cluster, run_chains
 from mirage.provision.policies.goodput import Goodput
 from mirage.provision.policies.heuristics import Reactive
@@ -32,10 +42,51 @@ from slurm_sim.seconds import DAY_S, HOUR_S
 
 TRACE = Path(__file__).parents[2] / "shared/traces/ls6_a100_dev.csv.gz"
 WARM_S, LIMIT_S = 21 * DAY_S, 48 * HOUR_S
-POLICIES: dict[str, Callable[[], Policy]] = {
-    "reactive": Reactive,
-    "goodput": lambda: Goodput(PolicyConfig().goodput),
-}
+SOON_S = 900
+"""A yardstick lets no successor in that would start so soon and its predecessor's end is later."""
+POLICIES = "reactive;goodput;oracle;after:12;ahead:3,20;ahead:4,16"
+
+
+@dataclass(frozen=True)
+class Yardstick:
+    """A rule without a forecast: a successor follows so long after its predecessor."""
+
+    simulator: Simulator
+    after_s: int
+    since_start: bool
+    """Counted from the predecessor's start, not from its own entry into the queue."""
+    name: str = "yardstick"
+
+    def decide(self, observation: Observation) -> Advice:
+        before = observation.predecessor
+        since_s = before.start_s if self.since_start else before.eligible_s
+        due = since_s is not None and observation.now_s - since_s >= self.after_s
+        release = due and not (
+            (observation.remaining_s or 0) > SOON_S and self._starts_soon(observation)
+        )
+        return Advice(action=Action.RELEASE if release else Action.WAIT, reason=self.name)
+
+    def _starts_soon(self, observation: Observation) -> bool:
+        fork = self.simulator.fork()
+        fork.drop_dependency(observation.successor.job_id)
+        latest_s = observation.now_s + SOON_S
+        return fork.run_until_start(observation.successor.job_id, latest_s) is not None
+
+
+def policy_of(text: str, scenario: Scenario) -> tuple[Scenario, Callable[[Simulator], Policy]]:
+    """The policy of this name, and the scenario with as many successors as it wants."""
+    name, _, numbers = text.partition(":")
+    if name == "reactive":
+        return scenario, lambda _: Reactive()
+    if name == "goodput":
+        return scenario, lambda _: Goodput(PolicyConfig().goodput)
+    if name == "oracle":
+        return scenario, OraclePolicy
+    *most, hours = (int(number) for number in numbers.split(","))
+    ahead = most[0] if name == "ahead" else 1
+    return replace(scenario, ahead=ahead), lambda simulator: Yardstick(
+        simulator, hours * HOUR_S, since_start=name == "after"
+    )
 
 
 def month_cluster(trace: Path, month: str, scenario: Scenario) -> Simulator:
@@ -57,29 +108,27 @@ def month_cluster(trace: Path, month: str, scenario: Scenario) -> Simulator:
     return Simulator(scenario.cluster, jobs)
 
 
-def case(name: str, scenario: Scenario, make: Callable[[Scenario], Simulator]) -> list[dict]:
-    """A row for each policy."""
-    rows = []
-    for policy, made in POLICIES.items():
-        begin = time.process_time()
-        chosen = made()
-        result = run_chains(scenario, lambda _, it=chosen: it, lambda _: None, make)
-        total = result.total()
-        rows.append(
-            {
-                "background": name,
-                "nodes": scenario.link_nodes,
-                "policy": policy,
-                "goodput": round(total.goodput, 4),
-                "interrupted": round(total.interrupted_s / total.wall_s, 4),
-                "held_twice": round(total.held_twice_s / total.wall_s, 4),
-                "handovers": total.handovers,
-                "wall_h": round(total.wall_s / HOUR_S, 1),
-                "cpu_s": round(time.process_time() - begin, 1),
-            }
-        )
-        print(rows[-1], flush=True)
-    return rows
+def measured(
+    name: str, policy: str, base: Scenario, make: Callable[[Scenario], Simulator]
+) -> dict[str, object]:
+    """A row of the table."""
+    begin = time.process_time()
+    scenario, make_policy = policy_of(policy, base)
+    total = run_chains(scenario, make_policy, lambda _: None, make).total()
+    return {
+        "background": name,
+        "nodes": scenario.link_nodes,
+        "policy": policy,
+        "goodput": round(total.goodput, 4),
+        "interrupted": round(total.interrupted_s / total.wall_s, 4),
+        "held_twice": round(total.held_twice_s / total.wall_s, 4),
+        "handovers": total.handovers,
+        "wall_h": round(total.wall_s / HOUR_S, 1),
+        "run_h_a_link": round(
+            (total.wall_s - total.interrupted_s) / HOUR_S / (total.handovers + 1), 1
+        ),
+        "cpu_s": round(time.process_time() - begin, 1),
+    }
 
 
 def main() -> None:
@@ -88,27 +137,31 @@ def main() -> None:
     parser.add_argument("--months", default="2023-01,2023-02")
     parser.add_argument("--seeds", default="1,2")
     parser.add_argument("--nodes", default="1,2,8,16")
-    parser.add_argument("--ahead", type=int, default=Scenario.ahead, help="successors in the queue")
-    parser.add_argument("--time-min", type=int, metavar="HOURS", help="of a link; default: none")
-    parser.add_argument("--extended", action="store_true", help="--time-min as in Slurm 26.05")
+    parser.add_argument("--policies", default=POLICIES)
     parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".json"))
     args = parser.parse_args()
-    rows: list[dict] = []
+    rows = json.loads(args.out.read_text()) if args.out.exists() else []
+    done = {(row["background"], row["nodes"], row["policy"]) for row in rows}
     for nodes in map(int, args.nodes.split(",")):
-        base = Scenario(
-            chains=1,
-            lasts_s=28 * DAY_S,
-            link_nodes=nodes,
-            ahead=args.ahead,
-            time_min_s=args.time_min * HOUR_S if args.time_min else None,
-            time_min_extends=args.extended,
-        )
-        for month in filter(None, args.months.split(",")):
-            scenario = replace(base, warm_up_s=WARM_S)
-            rows += case(month, scenario, lambda it, of=month: month_cluster(args.trace, of, it))
-        for seed in filter(None, args.seeds.split(",")):
-            rows += case(f"demo {seed}", replace(base, seed=int(seed)), busy_cluster)
-        args.out.write_text(json.dumps(rows, indent=1) + "\n")
+        base = Scenario(chains=1, lasts_s=28 * DAY_S, link_nodes=nodes)
+        cases: dict[str, tuple[Scenario, Callable[[Scenario], Simulator]]] = {
+            month: (
+                replace(base, warm_up_s=WARM_S),
+                partial(month_cluster, args.trace, month),
+            )
+            for month in filter(None, args.months.split(","))
+        }
+        cases |= {
+            f"demo {seed}": (replace(base, seed=int(seed)), busy_cluster)
+            for seed in filter(None, args.seeds.split(","))
+        }
+        for name, (scenario, make) in cases.items():
+            for policy in args.policies.split(";"):
+                if (name, nodes, policy) in done:
+                    continue
+                rows.append(measured(name, policy, scenario, make))
+                print(rows[-1], flush=True)
+                args.out.write_text(json.dumps(rows, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ LOOK_AHEAD_S = 600
 MOST_AHEAD = 10
 SHORTEST = 4
 """A chain of `--total-time` may have so many times the links that would do if none were cut short."""
-AHEAD = {Mode.TRAIN: 4, Mode.SERVICE: 1}
+AHEAD = {Mode.TRAIN: 6, Mode.SERVICE: 1}
 """Successors that may be in the queue at once, by default."""
 WRITE_PATIENCE_S, RECORD_PATIENCE_S = 300, 60
 """A link tries for so long to write into the chain's folder: as it starts, and how it ended."""

@@ -42,7 +42,7 @@ this command may stand in SCRIPT too, in lines as "#MIRAGE --segments=5"; the co
 how long:
   --segments N              at most N links
   --total-time D            as many links as D needs at their --time; D as in --time, or 90s, 5min, 2h, 7d
-  --ahead N                 successors in the queue at once, where waits are longer than a link (train 4, service 1)
+  --ahead N                 successors in the queue at once, where waits are longer than a link (train 6, service 1)
   --up-front                queue all links now, for sites where jobs can't run sbatch
 how a link takes over if its predecessor still runs:
   --mode train|service      train (default): the predecessor checkpoints and ends, then SCRIPT starts.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import NamedTuple, overload
 
 import numpy as np
@@ -25,6 +26,8 @@ class Alike(NamedTuple):
 
     wait_s: Floats
     """Oldest start first."""
+    eligible_s: Floats
+    """When each began to wait."""
     words: str
     """What they have in common with it, for people: `like jobs`, `jobs of partition gpu, of any
     size,`.
@@ -56,6 +59,7 @@ class Waits(Sequence[WaitSample]):
             [sample.time_limit_s or NO_LIMIT for sample in samples], dtype=np.int64
         )
         self.wait_s: Floats = np.array([sample.wait_s for sample in samples], dtype=np.float64)
+        self._start_s: Floats = np.array([sample.start_s for sample in samples], dtype=np.float64)
 
     def __len__(self) -> int:
         return len(self._samples)
@@ -88,7 +92,27 @@ class Waits(Sequence[WaitSample]):
         return self._answer(alike, f"jobs for the nodes of {job.partition}", is_like)
 
     def _answer(self, alike: Mask, words: str, is_like: Callable[[Job], bool]) -> Alike:
-        return Alike(self.wait_s[alike], words, is_like)
+        return Alike(self.wait_s[alike], self._eligible_s[alike], words, is_like)
+
+    def backlog(self, at_s: Floats) -> Floats:
+        """Node-seconds, by time limits, of these jobs that were queued at each time. A job without
+        a time limit counts nothing.
+        """
+        times_s, backlog = self._backlog
+        return backlog[np.searchsorted(times_s, at_s, side="right")]
+
+    @cached_property
+    def _eligible_s(self) -> Floats:
+        return np.asarray(self._start_s - self.wait_s, dtype=np.float64)
+
+    @cached_property
+    def _backlog(self) -> tuple[Floats, Floats]:
+        """The times at which the backlog changed, and the backlog before the first and after each."""
+        work = self._nodes.astype(np.float64) * self._limit_s
+        times_s = np.concatenate([self._eligible_s, self._start_s])
+        order = np.argsort(times_s, kind="stable")
+        changes = np.concatenate([work, -work])[order]
+        return times_s[order], np.concatenate([[0.0], np.cumsum(changes)])
 
     def partitions(self, last: int | None = None, these: Mask | None = None) -> str:
         """Where these jobs (the ``last`` ones) ran, for people: `partition gpu`, `partitions debug,

@@ -64,7 +64,7 @@ class PoolWaits(Waits):
 
     def __init__(self, starts: PoolStarts, first: int, last: int) -> None:
         part = slice(first, last)
-        self._start_s = starts.start_s[part]
+        self._start_s = starts.start_s[part].astype(np.float64)
         self._sharing = None
         self._codes = {PARTITION: 0}
         self._partition = np.zeros(last - first, dtype=np.int32)

@@ -7,7 +7,8 @@ of a handover. A link then lasts a + W, and c + max(0, a + W - L) of that is los
 reward theorem (Ross, Introduction to Probability Models, section 7.4) the share of time lost in
 the long run is E[c + max(0, a + W - L)] / E[a + W]. Its least value over a is `least_loss`, g.
 Releasing is right as soon as P(W > L - a) >= g: one more second of age then costs as much as it
-gains. This is the newsvendor rule of `quantile.py` with penalties (1 - g, g).
+gains. This is the newsvendor rule of `quantile.py` with penalties (1 - g, g). `wait_law.py` has the
+law of W.
 
 Waits of days need several successors in the queue at once. While the predecessor itself waits, the
 next one follows it after a fixed part of L (`STAGGER`), so that starts come about that often.
@@ -20,7 +21,6 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mirage.chain.durations import format_duration
 from mirage.chain.handoff import RECENT
@@ -33,77 +33,28 @@ from mirage.provision.policies.heuristics import (
     nodes_are_free,
     not_yet,
 )
+from mirage.provision.policies.wait_law import (
+    ENOUGH,
+    Begun,
+    Floats,
+    WaitLaw,
+    changed_law,
+    least_loss,
+    mixed,
+    nearest,
+    wait_law,
+)
+from mirage.state.likeness import Alike
 
-Floats = NDArray[np.float64]
-
-STAGGER = 1 / 3
+STAGGER = 2 / 5
 """Of a link's length: so long after its predecessor entered the queue the next one follows."""
 LEAST_RUN = 1 / 3
 """Of a link's length: while a successor would more likely than not start before its predecessor is
 that old, it is not released.
 """
-TAIL = 1.5
-"""A wait that is under way and longer than all known ones is taken to last so many times as long."""
 MOST_SHORT = 2
 """With so many short links among the last handovers the known waits are not those of the chain."""
-AGES = 48
-"""The best age of a release is looked for at so many parts of a link's length."""
 NAME = "goodput"
-
-
-class WaitLaw(NamedTuple):
-    """A distribution of waits with finitely many values."""
-
-    waits_s: Floats
-    """(n,), ascending."""
-    shares: Floats
-    """(n,), sums to 1."""
-
-    def share_above(self, seconds: float) -> float:
-        """P(W > seconds)."""
-        return float(self.shares[self.waits_s > seconds].sum())
-
-    def quantile(self, level: float) -> float:
-        """The smallest wait that at least ``level`` of the waits do not exceed."""
-        index = int(np.searchsorted(np.cumsum(self.shares), level - 1e-12))
-        return float(self.waits_s[min(index, len(self.waits_s) - 1)])
-
-
-def wait_law(ended_s: Floats, under_way_s: Floats) -> WaitLaw:
-    """The law of waits from those that ended, and from those that last at least so long already.
-
-    The product-limit estimate (Kaplan and Meier, 1958): waits under way are censored. Without them
-    a growing queue would look shorter than it is, as only short waits have ended. What is left
-    above the longest known wait stands at `TAIL` times it. ``ended_s`` must not be empty.
-    """
-    waits_s = np.concatenate([ended_s, under_way_s])
-    is_known = np.concatenate([np.ones(len(ended_s), bool), np.zeros(len(under_way_s), bool)])
-    order = np.lexsort((~is_known, waits_s))
-    waits_s, is_known = waits_s[order], is_known[order]
-    at_risk = np.arange(len(waits_s), 0, -1)
-    left = np.cumprod(np.where(is_known, 1 - 1 / at_risk, 1.0))
-    shares = (np.concatenate([[1.0], left[:-1]]) - left)[is_known]
-    values_s = waits_s[is_known]
-    if left[-1] > 1e-9:
-        values_s = np.append(values_s, TAIL * waits_s[-1])
-        shares = np.append(shares, left[-1])
-    return WaitLaw(values_s, shares)
-
-
-def least_loss(law: WaitLaw, runs: RunLaw, handover_s: float) -> float:
-    """The least share of time that a chain can lose if each link is released at one age, (0, 1].
-
-    ``runs``: how long links run by themselves. ``handover_s``: time lost by one handover.
-    """
-    ages_s = np.linspace(0, runs.runs_s[-1], AGES + 1)
-    late_s, lasts_s = np.zeros_like(ages_s), np.zeros_like(ages_s)
-    for run_s, share in zip(runs.runs_s, runs.shares, strict=True):
-        # At the predecessor's end Slurm's own dependency lets the successor in.
-        released_s = np.minimum(ages_s, run_s)[:, None]
-        late_s += share * (np.maximum(released_s + law.waits_s - run_s, 0) @ law.shares)
-        lasts_s += share * (released_s[:, 0] + law.waits_s @ law.shares)
-    losses = (handover_s + late_s) / np.maximum(lasts_s, 1.0)
-    return float(min(1.0, losses.min()))
 
 
 @dataclass(frozen=True)
@@ -118,22 +69,25 @@ class Goodput:
             return self._follow(observation)
         if advice := not_yet(observation) or too_many_short(observation):
             return advice
-        law, words = self._law(observation)
-        if law is None:
-            return no_wait_known(observation)
-        return would_start_now(observation) or self._weigh(observation, law, words)
-
-    def _law(self, observation: Observation) -> tuple[WaitLaw | None, str]:
         alike = observation.waits.like(observation.successor, self.config.at_least)
-        ended_s = alike.wait_s[-self.config.last :]
-        if not len(ended_s):
-            return None, ""
-        under_way_s = [
-            observation.now_s - job.eligible_s
-            for job in _competitors(observation)
-            if job.eligible_s is not None and alike.is_like(job)
-        ]
-        return wait_law(ended_s, np.array(under_way_s, dtype=np.float64)), alike.words
+        if not len(alike.wait_s):
+            return no_wait_known(observation)
+        if advice := would_start_now(observation):
+            return advice
+        return self._weigh(observation, self._law(observation, alike), alike.words)
+
+    def _law(self, observation: Observation, alike: Alike) -> WaitLaw:
+        """The law of the successor's wait if it is released now."""
+        last = self.config.last
+        ended = Begun(alike.eligible_s[-last:], alike.wait_s[-last:])
+        competitors = _Competitors.of(observation)
+        under_way = competitors.like(alike, observation.now_s)
+        near_ended, near_under_way = _near(observation, competitors, ended, under_way)
+        if len(near_ended) < ENOUGH:
+            near_ended, near_under_way = ended.waits_s, under_way.waits_s
+        law, last_s = wait_law(near_ended, near_under_way), observation.predecessor.wait_s
+        changed = None if last_s is None else changed_law(last_s, ended, under_way)
+        return law if changed is None else mixed([law, changed])
 
     def _weigh(self, observation: Observation, law: WaitLaw, words: str) -> Advice:
         length_s = observation.predecessor.expected_limit_s
@@ -210,15 +164,56 @@ def would_start_now(observation: Observation) -> Advice | None:
     )
 
 
-def _competitors(observation: Observation) -> Sequence[Job]:
-    """The jobs that wait for nodes of the successor's pool."""
-    snapshot = observation.snapshot
-    if snapshot is None:
-        return ()
-    pool = snapshot.pool_of(observation.successor.partition)
-    return [
-        job for job in snapshot.jobs if job.is_queueing and snapshot.pool_of(job.partition) == pool
-    ]
+class _Competitors(NamedTuple):
+    """The jobs that wait for nodes of the successor's pool, by the time at which they began to."""
+
+    jobs: Sequence[Job]
+    began_s: Floats
+    work: Floats
+    """Node-seconds, by time limits."""
+
+    @classmethod
+    def of(cls, observation: Observation) -> _Competitors:
+        snapshot = observation.snapshot
+        pool = snapshot.pool_of(observation.successor.partition) if snapshot else ""
+        jobs = sorted(
+            (
+                job
+                for job in (snapshot.jobs if snapshot else ())
+                if snapshot
+                and job.is_queueing
+                and job.eligible_s is not None
+                and snapshot.pool_of(job.partition) == pool
+            ),
+            key=lambda job: job.eligible_s or 0,
+        )
+        return cls(
+            jobs,
+            np.array([job.eligible_s for job in jobs], dtype=np.float64),
+            np.array([job.nodes * (job.time_limit_s or 0) for job in jobs], dtype=np.float64),
+        )
+
+    def like(self, alike: Alike, now_s: int) -> Begun:
+        """The waits of those that are like the successor, as long as they last already."""
+        chosen = np.array([alike.is_like(job) for job in self.jobs], dtype=bool)
+        began_s = self.began_s[chosen]
+        return Begun(began_s, now_s - began_s)
+
+    def backlog(self, at_s: Floats) -> Floats:
+        """Node-seconds of these that were queued at each time."""
+        total = np.concatenate([[0.0], np.cumsum(self.work)])
+        return total[np.searchsorted(self.began_s, at_s, side="right")]
+
+
+def _near(
+    observation: Observation, competitors: _Competitors, ended: Begun, under_way: Begun
+) -> tuple[Floats, Floats]:
+    """The waits, ended ones and others, that began with about as much work queued as there is now."""
+    began_s = np.concatenate([ended.began_s, under_way.began_s])
+    backlogs = observation.waits.backlog(began_s) + competitors.backlog(began_s)
+    near = nearest(backlogs, float(competitors.work.sum()))
+    of_ended, of_under_way = near[near < len(ended.began_s)], near[near >= len(ended.began_s)]
+    return ended.waits_s[of_ended], under_way.waits_s[of_under_way - len(ended.began_s)]
 
 
 def is_for_goodput(observation: Observation) -> bool:

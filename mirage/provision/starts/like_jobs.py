@@ -1,6 +1,6 @@
 """The law of the waits of like jobs, calibrated on the waits that came: needs no model.
 
-Like jobs are those of `mirage.state.likeness`, the law is that of `policies/goodput.py`, in which
+Like jobs are those of `mirage.state.likeness`, the law is that of `policies/wait_law.py`, in which
 waits that are still under way count. A recent wait is compared with the law as it was when that
 job entered the queue; the shares of these ranks say which quantiles of today's law to show.
 """
@@ -15,8 +15,8 @@ import numpy as np
 from mirage.chain.durations import format_duration
 from mirage.domain import Job, Snapshot, WaitSample
 from mirage.provision.learn.episode import Floats
-from mirage.provision.policies.goodput import WaitLaw, wait_law
 from mirage.provision.policies.heuristics import nodes_are_free
+from mirage.provision.policies.wait_law import WaitLaw, wait_law
 from mirage.provision.starts.forecast import JobShape, QuantileCalibration, StartForecast
 from mirage.reasons import BEFORE_ELIGIBLE, kind_of
 from mirage.state.likeness import Alike, Waits

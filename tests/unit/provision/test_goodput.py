@@ -6,21 +6,28 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mirage.config import GoodputConfig, PolicyConfig
 from mirage.domain import Action, JobState, Mode, Penalties, RunLaw, Snapshot
-from mirage.provision.policies.goodput import ByMode, Goodput, least_loss, wait_law
+from mirage.provision.policies.goodput import ByMode, Goodput
 from mirage.provision.policies.heuristics import Timer
 from mirage.provision.policies.registry import make_policy
+from mirage.provision.policies.wait_law import Begun, changed_law, least_loss, mixed, wait_law
 from tests.unit.provision.test_policies import HOUR, job, observe, sample
 
 GOODPUT = Goodput(GoodputConfig(at_least=1, caution=1.0))
 
 
-def train(remaining_s, waits, **more):
-    return replace(observe(remaining_s, waits, **more), mode=Mode.TRAIN)
+def train(remaining_s, waits, now_h=None, **more):
+    """``now_h``: the present, if it is not the age of a predecessor that started at 0."""
+    observation = replace(observe(remaining_s, waits, **more), mode=Mode.TRAIN)
+    if now_h is None:
+        return observation
+    began = replace(observation.predecessor, eligible_s=None)
+    began = replace(began, start_s=now_h * HOUR - 48 * HOUR + remaining_s)
+    return replace(observation, now_s=now_h * HOUR, predecessor=began)
 
 
 def test_the_law_without_waits_under_way_is_the_empirical_one():
@@ -38,6 +45,7 @@ def test_waits_under_way_move_the_law_to_longer_ones():
     assert law.shares == pytest.approx([0.25, 0.375, 0.375])
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(
     st.lists(st.floats(0, 1e6), min_size=1, max_size=20), st.lists(st.floats(0, 1e6), max_size=20)
 )
@@ -134,9 +142,9 @@ def test_a_queue_that_grows_is_seen_before_its_waits_end():
     assert GOODPUT.decide(replace(calm, snapshot=snapshot)).action is Action.RELEASE
 
 
-def test_the_next_one_follows_a_predecessor_that_waits_itself_after_a_third_of_a_link():
+def test_the_next_one_follows_a_predecessor_that_waits_itself_after_part_of_a_link():
     waiting = replace(job(1, JobState.PENDING, None), reason="Priority", eligible_s=0)
-    for waited_h, action in ((15, Action.WAIT), (16, Action.RELEASE)):
+    for waited_h, action in ((19, Action.WAIT), (20, Action.RELEASE)):
         observation = train((48 - waited_h) * HOUR, [sample(HOUR)], predecessor=waiting)
         assert GOODPUT.decide(observation).action is action
 
@@ -165,3 +173,74 @@ def test_the_mode_and_the_owners_penalties_choose_the_policy():
 def test_fixed_rules_decide_about_all_chains():
     assert isinstance(make_policy(PolicyConfig(name="timer")), Timer)
     assert not isinstance(make_policy(PolicyConfig(train="pair")), ByMode)
+
+
+def floats(*hours):
+    return np.array(hours, dtype=np.float64) * HOUR
+
+
+NONE = Begun(floats(), floats())
+
+
+def test_a_mixed_law_has_the_waits_of_both():
+    law = mixed([wait_law(floats(1, 3), floats()), wait_law(floats(2), floats())])
+    assert (law.waits_s / HOUR).tolist() == [1, 2, 3]
+    assert law.shares == pytest.approx([0.25, 0.5, 0.25])
+
+
+def test_a_changed_law_adds_what_waits_changed_by_within_a_day():
+    """Waits of 5 h, and a day later of 7 h: 2 h more than the chain's last one. A fall below 0 is 0."""
+    began = floats(*range(10), *range(24, 34))
+    waits = floats(*[5] * 10, *[7] * 10)
+    law = changed_law(3 * HOUR, Begun(began, waits), NONE)
+    assert law is not None
+    assert set(law.waits_s / HOUR) == {5}
+    fallen = changed_law(3 * HOUR, Begun(began, waits[::-1]), NONE)
+    assert fallen is not None
+    assert set(fallen.waits_s / HOUR) == {1}
+    ended = changed_law(0, Begun(began, waits[::-1]), NONE)
+    assert ended is not None
+    assert set(ended.waits_s) == {0}
+
+
+def test_a_changed_law_counts_waits_under_way_and_needs_some_to_compare():
+    began, waits = floats(*range(10), *range(24, 34)), floats(*[0] * 20)
+    law = changed_law(0, Begun(began, waits), Begun(floats(*range(30, 40)), floats(*[9] * 10)))
+    assert law is not None
+    assert law.share_above(9 * HOUR) == pytest.approx(0.5)
+    assert changed_law(0, Begun(began[:15], waits[:15]), NONE) is None
+
+
+def starts(hours_and_waits):
+    """Samples that began to wait at these hours, for so many hours."""
+    return [
+        replace(sample(wait_h * HOUR), start_s=int((at_h + wait_h) * HOUR))
+        for at_h, wait_h in hours_and_waits
+    ]
+
+
+def test_a_burst_is_seen_as_it_comes_from_what_is_queued():
+    """Jobs that found nothing queued started at once. Those in a burst waited for 40 hours."""
+    calm = starts((hour / 4, 0) for hour in range(200))
+    burst = starts((60 + hour / 20, 40) for hour in range(100))
+    observation = train(30 * HOUR, [*calm, *burst], now_h=110)
+    assert GOODPUT.decide(observation).action is Action.WAIT
+    queue = tuple(
+        replace(
+            job(number, JobState.PENDING, None),
+            reason="Priority",
+            eligible_s=observation.now_s - 60,
+        )
+        for number in range(10, 70)
+    )
+    seen = replace(observation, snapshot=Snapshot(at_s=observation.now_s, jobs=queue, nodes=()))
+    assert GOODPUT.decide(seen).action is Action.RELEASE
+
+
+def test_a_chain_that_waits_longer_than_like_jobs_is_let_in_earlier():
+    """Like jobs wait for an hour or two. The chain's own last link waited for 30 hours."""
+    waits = starts((hour, 1 + hour % 2) for hour in range(96))
+    usual = train(29 * HOUR, waits)
+    late = replace(usual.predecessor, eligible_s=usual.predecessor.start_s - 30 * HOUR)
+    assert GOODPUT.decide(usual).action is Action.WAIT
+    assert GOODPUT.decide(replace(usual, predecessor=late)).action is Action.RELEASE
