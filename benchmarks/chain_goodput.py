@@ -1,7 +1,7 @@
 """Goodput of training chains: the daemon's own code on real months and on the demo's cluster.
 
 usage: python -m benchmarks.chain_goodput [--trace CSV --months 2023-01,2023-02] [--seeds 1,2]
-           [--nodes 1,2,8,16] [--policies 'reactive;goodput;oracle;ahead:3,20']
+           [--nodes 1,2,8,16] [--policies 'reactive;goodput;oracle;ahead:3:20h']
            [--out benchmarks/chain_goodput.json]
 
 A chain of 48-hour jobs runs for 28 days beside the recorded jobs of a month, or the demo's. Recorded
@@ -13,8 +13,8 @@ Policies are separated by semicolons:
 reactive   as Slurm alone would run the chain
 goodput    the default of training chains
 oracle     knows the future, but not what its own later releases change
-after:H    yardstick: one successor, let in once its predecessor has run for H hours
-ahead:N,H  yardstick: up to N successors in the queue, one more each H hours
+after:D    yardstick: one successor, let in once its predecessor has run for D
+ahead:N:D  yardstick: up to N successors in the queue, one more each D
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ import gzip
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
 from mirage.config import PolicyConfig
-from mirage.domain import Action
-from mirage.ports import Advice, Observation, Policy
+from mirage.ports import Policy
 from mirage.provision.chains.oracle import OraclePolicy
+from mirage.provision.chains.rules import ChainRule, RulePolicy
 from mirage.provision.chains.run import Scenario, busy_cluster, run_chains
 from mirage.provision.policies.goodput import Goodput
 from mirage.provision.policies.heuristics import Reactive
@@ -42,51 +42,23 @@ from slurm_sim.seconds import DAY_S, HOUR_S
 
 TRACE = Path(__file__).parents[2] / "shared/traces/ls6_a100_dev.csv.gz"
 WARM_S, LIMIT_S = 21 * DAY_S, 48 * HOUR_S
-SOON_S = 900
-"""A yardstick lets no successor in that would start so soon and its predecessor's end is later."""
-POLICIES = "reactive;goodput;oracle;after:12;ahead:3,20;ahead:4,16"
-
-
-@dataclass(frozen=True)
-class Yardstick:
-    """A rule without a forecast: a successor follows so long after its predecessor."""
-
-    simulator: Simulator
-    after_s: int
-    since_start: bool
-    """Counted from the predecessor's start, not from its own entry into the queue."""
-    name: str = "yardstick"
-
-    def decide(self, observation: Observation) -> Advice:
-        before = observation.predecessor
-        since_s = before.start_s if self.since_start else before.eligible_s
-        due = since_s is not None and observation.now_s - since_s >= self.after_s
-        release = due and not (
-            (observation.remaining_s or 0) > SOON_S and self._starts_soon(observation)
-        )
-        return Advice(action=Action.RELEASE if release else Action.WAIT, reason=self.name)
-
-    def _starts_soon(self, observation: Observation) -> bool:
-        fork = self.simulator.fork()
-        fork.drop_dependency(observation.successor.job_id)
-        latest_s = observation.now_s + SOON_S
-        return fork.run_until_start(observation.successor.job_id, latest_s) is not None
+POLICIES = "reactive;goodput;oracle;after:12h;ahead:3:20h;ahead:4:16h"
 
 
 def policy_of(text: str, scenario: Scenario) -> tuple[Scenario, Callable[[Simulator], Policy]]:
     """The policy of this name, and the scenario with as many successors as it wants."""
-    name, _, numbers = text.partition(":")
-    if name == "reactive":
+    if text == "reactive":
         return scenario, lambda _: Reactive()
-    if name == "goodput":
+    if text == "goodput":
         return scenario, lambda _: Goodput(PolicyConfig().goodput)
-    if name == "oracle":
+    if text == "oracle":
         return scenario, OraclePolicy
-    *most, hours = (int(number) for number in numbers.split(","))
-    ahead = most[0] if name == "ahead" else 1
-    return replace(scenario, ahead=ahead), lambda simulator: Yardstick(
-        simulator, hours * HOUR_S, since_start=name == "after"
-    )
+    rule = ChainRule.of(text)
+    if rule is None:
+        raise SystemExit(
+            f"--policies: {text} is unknown; expected reactive, goodput, oracle or a rule"
+        )
+    return replace(scenario, ahead=rule.ahead), lambda simulator: RulePolicy(rule, simulator)
 
 
 def month_cluster(trace: Path, month: str, scenario: Scenario) -> Simulator:
