@@ -2,6 +2,7 @@
 
 usage: python -m benchmarks.chain_goodput [--trace CSV --months 2023-01,2023-02] [--seeds 1,2]
            [--nodes 1,2,8,16] [--policies 'reactive;goodput;oracle;ahead:3:20h']
+           [--ahead 6] [--time-min HOURS [--extended]]
            [--out benchmarks/chain_goodput.json]
 
 A chain of 48-hour jobs runs for 28 days beside the recorded jobs of a month, or the demo's. Recorded
@@ -91,6 +92,8 @@ def measured(
         "background": name,
         "nodes": scenario.link_nodes,
         "policy": policy,
+        "time_min_s": base.time_min_s,
+        "extended": base.time_min_extends,
         "goodput": round(total.goodput, 4),
         "interrupted": round(total.interrupted_s / total.wall_s, 4),
         "held_twice": round(total.held_twice_s / total.wall_s, 4),
@@ -110,12 +113,23 @@ def main() -> None:
     parser.add_argument("--seeds", default="1,2")
     parser.add_argument("--nodes", default="1,2,8,16")
     parser.add_argument("--policies", default=POLICIES)
+    parser.add_argument("--ahead", type=int, default=Scenario.ahead, help="successors in the queue")
+    parser.add_argument("--time-min", type=int, metavar="HOURS", help="of a link; default: none")
+    parser.add_argument("--extended", action="store_true", help="--time-min as in Slurm 26.05")
     parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".json"))
     args = parser.parse_args()
     rows = json.loads(args.out.read_text()) if args.out.exists() else []
-    done = {(row["background"], row["nodes"], row["policy"]) for row in rows}
+    kept = ("background", "nodes", "policy", "time_min_s", "extended")
+    done = {tuple(row[key] for key in kept) for row in rows}
     for nodes in map(int, args.nodes.split(",")):
-        base = Scenario(chains=1, lasts_s=28 * DAY_S, link_nodes=nodes)
+        base = Scenario(
+            chains=1,
+            lasts_s=28 * DAY_S,
+            link_nodes=nodes,
+            ahead=args.ahead,
+            time_min_s=args.time_min * HOUR_S if args.time_min else None,
+            time_min_extends=args.extended,
+        )
         cases: dict[str, tuple[Scenario, Callable[[Scenario], Simulator]]] = {
             month: (
                 replace(base, warm_up_s=WARM_S),
@@ -129,7 +143,7 @@ def main() -> None:
         }
         for name, (scenario, make) in cases.items():
             for policy in args.policies.split(";"):
-                if (name, nodes, policy) in done:
+                if (name, nodes, policy, base.time_min_s, base.time_min_extends) in done:
                     continue
                 rows.append(measured(name, policy, scenario, make))
                 print(rows[-1], flush=True)
