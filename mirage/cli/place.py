@@ -293,7 +293,7 @@ def _add_evaluate(parser: argparse.ArgumentParser) -> None:
 def _evaluate(args: argparse.Namespace) -> int:
     torch_or_error()
     from mirage.placement.evaluation import PlacementPlan, evaluate, gantt
-    from mirage.placement.model import read_model
+    from mirage.placement.model import read_model, trained_setting
     from mirage.placement.report import save
     from mirage.placement.schedulers import agents_of, scheduler
 
@@ -306,9 +306,11 @@ def _evaluate(args: argparse.Namespace) -> int:
         setting=setting, placers=[*agents, *others], sequences=args.sequences, seed=args.seed
     )
     results = evaluate(plan, _announcer())
+    facts = setting.facts()
+    is_same = all(facts.get(name) == value for name, value in trained_setting(args.model).items())
     results |= {
         "agent": agents[0].name,
-        "levels": list(args.against),
+        "levels": list(args.against) if is_same else [],
         "curve": [vars(point) for point in model.curve],
         "gantt": {each.name: gantt(each, setting, args.seed) for each in plan.placers},
         "provenance": _provenance(args, started_s),

@@ -146,6 +146,11 @@ def save_model(
     write_folder(folder, model, recipe, card)
 
 
+def trained_setting(folder: Path) -> Mapping[str, Any]:
+    """`PlacementSetting.facts` of the training. Raises InputError."""
+    return PlacementAbout.of(check_folder(folder, system=PlacementAbout.SYSTEM), folder).setting
+
+
 def read_model(folder: Path) -> PlacementModel:
     """Raises InputError."""
     recipe = check_folder(folder, system=PlacementAbout.SYSTEM)

@@ -148,7 +148,8 @@ _STYLES = {"validation": 4, "training": 1}
 
 def _learning(results: Json) -> Iterator[Part]:
     yield Paragraph(
-        "The paper's figures 4 and 5: the agent while it learns; the other schedulers as levels."
+        "The paper's figures 4 and 5: the agent while it learns. The other schedulers are levels, if"
+        " it learned in the setting that is evaluated here."
         " Validation: sequences apart from the training's, without chance in the actions. Training:"
         " the episodes that it learns from, with chance; they may be shorter."
     )

@@ -335,6 +335,7 @@ def test_train_and_evaluate_from_the_command_line(tmp_path, capsys):
     assert main([*evaluate, "--against", "sjf,srtf", "--out", str(result)]) == 0
     found = json.loads((result / "results.json").read_text())
     assert list(found["schedulers"]) == ["paper", "sjf", "srtf"]
+    assert found["levels"] == ["sjf", "srtf"]
     row = found["schedulers"]["srtf"]
     assert row["mean_slowdown_95"][0] <= row["mean_slowdown"] <= row["mean_slowdown_95"][1]
     page = (result / "report.html").read_text()
@@ -355,7 +356,9 @@ def test_train_and_evaluate_from_the_command_line(tmp_path, capsys):
     evaluate[3] = str(scalable)
     evaluate[evaluate.index("--topology") + 1] = "1,1"  # another one than it was trained on
     assert main([*evaluate, "--against", "search", "--out", str(result)]) == 0
-    found = json.loads((result / "results.json").read_text())["schedulers"]
+    found = json.loads((result / "results.json").read_text())
+    assert found["levels"] == []  # it learned on another topology
+    found = found["schedulers"]
     assert list(found) == ["scalable+search", "scalable+search-as-asked", "scalable", "search"]
     assert main([*evaluate, "--against", "x", "--out", str(result)]) == 2
     assert "there are random, sjf, tetris" in capsys.readouterr().err
