@@ -36,7 +36,7 @@ TRAINING = [str(HERE / "elastic_training.py")]
 TIMING = ["--beat", "0.1", "--silent", "2", "--snapshot", "1"]
 PHASES = ("prepare", "migrate", "switch", "commit", "restore", "snapshot", "register", "roster")
 """Events of the coordinator after which a victim is killed; beside these, any time."""
-KILLS_A_JOB, KILL_STEPS, BIT_STEPS = 20, 200, 120
+KILLS_A_JOB, KILL_STEPS, BIT_STEPS = 20, 200, 40
 END_S = 1500.0
 
 
@@ -63,7 +63,9 @@ class Trial:
     def __init__(self, path: Path, *, optimizer: str, steps: int, pace: float) -> None:
         shutil.rmtree(path, ignore_errors=True)
         command = [*TRAINING, "--optimizer", optimizer, "--steps", str(steps), "--pace", str(pace)]
-        self.path = path
+        self.path, self.hurry = path, path.with_suffix(".hurry")
+        self.hurry.unlink(missing_ok=True)
+        command += ["--hurry", str(self.hurry)]
         self.job = LocalJob(path, command, timing=TIMING, log=True)
 
     def start(self, servers: int, workers: int) -> None:
@@ -99,6 +101,7 @@ def chain(trial: Trial) -> list[str]:
             client.drain(f"worker-{number}")
             done += ["-server", "-worker"]
         assert client.status(END_S).state != "finished"
+        trial.hurry.touch()
         job.wait(END_S)
     return done
 
@@ -114,23 +117,31 @@ def _until(client: Client, *, servers: int, workers: int) -> None:
     raise RuntimeError(f"the members did not become active in {END_S:.0f} s")
 
 
-def measure_bits(base: Path) -> dict[str, Any]:
-    found = {}
+def measure_bits(base: Path) -> None:
+    """Each row is written as it is done."""
     for optimizer in ("sgd", "adam"):
         wanted = undisturbed(base / "undisturbed", optimizer, BIT_STEPS)
         rows = {}
-        for count in range(2, 7):
+        trial = Trial(base / "chain", optimizer=optimizer, steps=BIT_STEPS, pace=0.2)
+        scalings = chain(trial)
+        name = f"1 to 6 and back to 1: {len(scalings)} scalings"
+        rows[name] = outcome(base / "chain") == wanted
+        save_bits(optimizer, wanted, rows)
+        for count in range(6, 1, -1):
             trial = Trial(base / "fixed", optimizer=optimizer, steps=BIT_STEPS, pace=0.0)
             with trial.job as job:
                 trial.start(count, count)
                 job.wait(END_S)
             rows[f"{count} servers, {count} workers"] = outcome(base / "fixed") == wanted
-        trial = Trial(base / "chain", optimizer=optimizer, steps=BIT_STEPS, pace=0.05)
-        scalings = chain(trial)
-        rows[f"1 to 6 and back to 1: {len(scalings)} scalings"] = outcome(base / "chain") == wanted
-        found[optimizer] = {"undisturbed": wanted, "identical": rows}
-        print(optimizer, rows, flush=True)
-    return found
+            save_bits(optimizer, wanted, rows)
+
+
+def save_bits(optimizer: str, wanted: dict[str, str], rows: dict[str, bool]) -> None:
+    print(optimizer, rows, flush=True)
+    record = read_results()
+    found = {"undisturbed": wanted, "identical": rows, "machine": machine()}
+    record["bits"] = record.get("bits", {}) | {optimizer: found}
+    write_whole(RESULTS, json.dumps(record, indent=1) + "\n")
 
 
 # --- kills
@@ -282,8 +293,7 @@ def main() -> None:
     if given.what == "kills":
         measure_kills(base, given.kills, given.seed)
         return
-    found = measure_bits(base) | {"machine": machine()}
-    write_whole(RESULTS, json.dumps(read_results() | {"bits": found}, indent=1) + "\n")
+    measure_bits(base)
 
 
 if __name__ == "__main__":
