@@ -36,7 +36,7 @@ TRAINING = [str(HERE / "elastic_training.py")]
 TIMING = ["--beat", "0.1", "--silent", "2", "--snapshot", "1"]
 PHASES = ("prepare", "migrate", "switch", "commit", "restore", "snapshot", "register", "roster")
 """Events of the coordinator after which a victim is killed; beside these, any time."""
-KILLS_A_JOB, KILL_STEPS, BIT_STEPS = 20, 200, 40
+KILLS_A_JOB, KILL_STEPS, BIT_STEPS = 20, 200, 200
 END_S = 1500.0
 
 
@@ -122,7 +122,7 @@ def measure_bits(base: Path) -> None:
     for optimizer in ("sgd", "adam"):
         wanted = undisturbed(base / "undisturbed", optimizer, BIT_STEPS)
         rows = {}
-        trial = Trial(base / "chain", optimizer=optimizer, steps=BIT_STEPS, pace=0.2)
+        trial = Trial(base / "chain", optimizer=optimizer, steps=BIT_STEPS, pace=0.3)
         scalings = chain(trial)
         name = f"1 to 6 and back to 1: {len(scalings)} scalings"
         rows[name] = outcome(base / "chain") == wanted
