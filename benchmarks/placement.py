@@ -51,7 +51,8 @@ machine of each row stand. A row of a table is one call of `python -m benchmarks
 What the names mean: [docs/placement.md](../docs/placement.md).
 
 In brackets 95 % intervals over the test sequences, which no training saw. `difference`: mean slowdown
-less that of the best baseline on the same sequences. Agents that learned are means of three trainings;
+less that of the best baseline on the same sequences. Agents that learned are means of three trainings
+(on `pollux` of two);
 `seeds` has the mean slowdown of each. `bound`: no scheduler can have a lower mean slowdown, since each
 job alone on its best GPUs has that. `ms`: a decision, on a machine that others used too.
 
