@@ -24,6 +24,7 @@ VERBS = {
     "logs": "the output of all links of a chain, in order",
     "done": "say that a chain's work is done: its successors go, the running link may finish",
     "wait": "until a chain is over; exit code 0 if it is done",
+    "assess": "whether Mirage is worth it at a site: from its job history to one page",
     "daemon": "the site's service, for all users' chains (needs Slurm's Operator rights)",
     "agent": "the same service as a plain user, for your own chains",
     "doctor": "what of Mirage will work on this site, and what will not",

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from mirage.provision.evaluation.verdict import ModelVerdict
     from mirage.provision.learn import TrainingPlan
     from slurm_sim.config import ClusterConfig
-    from slurm_sim.traces import Trace
 
 Json = dict[str, Any]
 
@@ -249,10 +248,13 @@ def _site_history(
     import numpy as np
 
     from mirage.figures.resample import FEWEST_BLOCKS, SHORTEST_BLOCK_S
+    from mirage.provision.learn.accounting import import_records
     from mirage.provision.learn.cautions import choose_partition
     from mirage.provision.learn.joblog import log_of
-    from slurm_sim.clusters import read_cluster
+    from mirage.slurm.survey import Survey
+    from slurm_sim.clusters import read_cluster, write_toml
     from slurm_sim.errors import SimulationError
+    from slurm_sim.traces import write_trace
 
     end_s = int(time.time())
     runner = Runner(
@@ -260,12 +262,15 @@ def _site_history(
     )
     records, trace, cluster = work / "sacct.txt", work / "sacct.csv.gz", fresh / "cluster.toml"
     try:
-        described = read_cluster(args.cluster).cluster if args.cluster else _live(runner)
-        _write(described, cluster)
+        described = read_cluster(args.cluster).cluster if args.cluster else Survey(runner).cluster()
+        cluster.write_text(write_toml(described), encoding="utf-8")
     except SimulationError as error:
         raise InputError(str(error)) from error
     write_history(runner, end_s - args.days * DAY_S, end_s, records)
-    history = _import(records, trace)
+    history, note = import_records(records)
+    if note:
+        errors.print(escape(note))
+    write_trace(history, trace)
     jobs, span_s = len(history), float(np.ptp(history.column("submit")))
     wanted = args.partition or _partition(current, described)
     partition, _ = choose_partition(log_of(history, described), described, wanted)
@@ -279,41 +284,6 @@ def _site_history(
             " are."
         )
     return _SiteHistory(trace, cluster, jobs, partition, limit_s)
-
-
-def _live(runner: Runner) -> ClusterConfig:
-    from mirage.slurm.survey import Survey
-
-    return Survey(runner).cluster()
-
-
-def _write(cluster: ClusterConfig, path: Path) -> None:
-    from slurm_sim.clusters import write_toml
-
-    path.write_text(write_toml(cluster), encoding="utf-8")
-
-
-def _import(records: Path, trace: Path) -> Trace:
-    """Writes the cleaned job history, and returns it. Raises MirageError."""
-    from slurm_sim.traces import TraceError, write_trace
-    from slurm_sim.traces.cleaning import clean
-    from slurm_sim.traces.sacct import import_sacct
-
-    try:
-        imported = import_sacct(records)
-        cleaned, _ = clean(imported.trace)
-    except TraceError as error:
-        raise MirageError(f"the accounting records can't be learnt from: {error}") from error
-    if not len(cleaned):
-        raise MirageError("accounting has no job that ran in this time; give more --days.")
-    if imported.left_out:
-        why = next(note for note in imported.notes if note.startswith("records left out: "))
-        errors.print(
-            f"note: {imported.left_out} of {imported.left_out + imported.rows} accounting records"
-            f" are left out, since they can't be read: {escape(why.partition(': ')[2])}"
-        )
-    write_trace(cleaned, trace)
-    return cleaned
 
 
 def _partition(current: Recipe | None, cluster: ClusterConfig) -> str | None:

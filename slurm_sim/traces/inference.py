@@ -56,6 +56,11 @@ class Inference:
     """Which of ``throttles`` a job is under, -1: none; shape (jobs,)."""
 
     @property
+    def chains_are_used(self) -> bool:
+        """Whether most links are more than chance."""
+        return self.chains.trust >= MIN_TRUST
+
+    @property
     def max_jobs_per_user(self) -> int | None:
         return self.limit.jobs if self.limit else None
 
@@ -73,7 +78,7 @@ class Inference:
                 "handovers": chains.handovers,
                 "by_chance": chains.by_chance,
                 "trust": chains.trust,
-                "used": chains.trust >= MIN_TRUST,
+                "used": self.chains_are_used,
                 "longest": chains.lengths()[:10].tolist(),
                 "chains": len(chains.lengths()),
             },
@@ -146,7 +151,7 @@ def with_dependencies(trace: Trace, inferred: Inference) -> Trace:
     """
     jobs = trace.jobs.copy()
     old = jobs["dependency"] if "dependency" in jobs.columns else pd.Series("", index=jobs.index)
-    if inferred.chains.trust >= MIN_TRUST:
+    if inferred.chains_are_used:
         jobs["dependency"] = old.where(old != "", dependency_text(trace, inferred.chains))
     if inferred.throttles:
         of_group = np.array([each.throttle for each in inferred.throttles], float)

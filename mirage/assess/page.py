@@ -1,0 +1,236 @@
+"""`assessment.html` and `assessment.json`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from typing import Any
+
+from markupsafe import Markup
+
+from mirage.assess.assessment import CONFIG, MODEL, Assessment, AssessmentPlan
+from mirage.assess.habits import WAYS, Habits
+from mirage.assess.verdict import headline, judged_days, main_row, sentences
+from mirage.assess.waits import CAUSES, WaitRow
+from mirage.errors import MirageError
+from mirage.figures.charts import bar_chart
+from mirage.figures.page import (
+    Cells,
+    DataTable,
+    Notes,
+    Paragraph,
+    Part,
+    Picture,
+    Pictures,
+    ReportPage,
+    Section,
+    Tile,
+    estimate_cell,
+    origin_table,
+    render,
+)
+from mirage.figures.words import NOTHING, hours, number, percent
+from mirage.provision.evaluation.report.words import nodes_words
+from slurm_sim.files import filling
+from slurm_sim.seconds import HOUR_S
+
+SCHEMA = 1
+PAGE, RESULTS = "assessment.html", "assessment.json"
+MOST_USERS = 10
+
+
+def anonymous(found: Assessment) -> Assessment:
+    """Without names of users, partitions and files."""
+    users = {f"user {rank}": h for rank, h in enumerate(found.habits.by_user.values(), 1)}
+    partitions = tuple(
+        replace(row, name=f"partition {rank}")
+        for rank, row in enumerate(found.waits.by_partition, 1)
+    )
+    facts = replace(found.facts, partition="its partition", notes=())
+    return replace(
+        found,
+        facts=facts,
+        habits=replace(found.habits, by_user=users),
+        waits=replace(found.waits, by_partition=partitions),
+    )
+
+
+def record(found: Assessment, origin: dict[str, Any]) -> dict[str, Any]:
+    """What stands in assessment.json (docs/assess.md)."""
+    return {
+        "schema": SCHEMA,
+        "provenance": origin,
+        "headline": headline(found),
+        "sentences": sentences(found),
+        "facts": asdict(found.facts) | {"days": found.facts.days},
+        "waits": asdict(found.waits) | {"contention": found.waits.contention},
+        "habits": asdict(found.habits),
+        "chains": [asdict(row) for row in found.chains.figures.summary] if found.chains else None,
+        "why_no_chains": found.why_no_chains or None,
+        "model": str(found.model) if found.model else None,
+        "why_no_model": found.why_no_model or None,
+        "steps_s": {name: round(took_s, 1) for name, took_s in found.steps_s.items()},
+    }
+
+
+def write(plan: AssessmentPlan, found: Assessment, origin: dict[str, Any]) -> dict[str, Any]:
+    """Both files. Returns the JSON's record. Raises MirageError."""
+    result = record(found, origin)
+    texts = {
+        PAGE: render(report_page(found, origin)),
+        RESULTS: json.dumps(result, indent=1, default=str) + "\n",
+    }
+    try:
+        with filling(plan.out) as fresh:
+            for name, text in texts.items():
+                (fresh / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise MirageError(f"--out {plan.out}: can't be written ({error.strerror}).") from error
+    return result
+
+
+def report_page(found: Assessment, origin: dict[str, Any]) -> ReportPage:
+    """The page."""
+    facts = [("command", origin["command"]), ("job history", origin["trace"]["file"])]
+    return ReportPage(
+        title=headline(found),
+        lead=" ".join(sentences(found)),
+        tiles=list(_tiles(found)),
+        warning=""
+        if found.facts.scheduler_is_known
+        else "The scheduler's priorities are assumed, since no slurm.conf was given.",
+        sections=[
+            Section("queue", "The queue", list(_queue(found))),
+            Section("today", "Chains of today", list(_today(found.habits))),
+            Section("mirage", "Chains with Mirage", list(_with_mirage(found))),
+            Section("next", "What to do next", list(_next(found))),
+            Section("made", "How this was made", [origin_table(origin, facts)]),
+        ],
+        footer=Markup(
+            "Made by <code>mirage assess</code>. For programs: <code>assessment.json</code>."
+        ),
+    )
+
+
+def _tiles(found: Assessment) -> Iterator[Tile]:
+    yield Tile("mean wait", hours(found.waits.all_jobs.mean_s / HOUR_S))
+    yield Tile("of it for nodes", percent(found.waits.contention))
+    yield Tile("chains today", str(found.habits.chains))
+    row = main_row(found)
+    if row is not None and row.gain is not None:
+        yield Tile(f"gain of goodput, {nodes_words(row.nodes)}", estimate_cell(row.gain, _share))
+
+
+def _queue(found: Assessment) -> Iterator[Part]:
+    waits = found.waits
+    yield Pictures(
+        [
+            Picture(
+                "Mean wait by nodes",
+                "Hours from submission to start.",
+                _bars("Mean wait by nodes", waits.by_size),
+            ),
+            Picture(
+                "Mean wait by hour of submission",
+                "Hours of the day in the site's time zone.",
+                _bars("Mean wait by hour", waits.by_hour),
+            ),
+        ]
+    )
+    total = sum(waits.hours_by_cause.values()) or 1.0
+    rows = [
+        (cause, CAUSES[cause], hours(value), percent(value / total))
+        for cause, value in waits.hours_by_cause.items()
+    ]
+    yield DataTable(
+        "What jobs waited for", ("cause", "meaning", "hours", "share"), [("", rows)], "wide-words"
+    )
+    yield DataTable(
+        "Waits by partition",
+        ("partition", "jobs", "mean", "median", "one in ten longer than"),
+        [("", [_wait_cells(row) for row in waits.by_partition])],
+    )
+
+
+def _bars(title: str, rows: tuple[WaitRow, ...]) -> Markup:
+    return bar_chart([(row.name, row.mean_s / HOUR_S) for row in rows], title=title, show=hours)
+
+
+def _wait_cells(row: WaitRow) -> Cells:
+    waits = (hours(value / HOUR_S) for value in (row.mean_s, row.p50_s, row.p90_s))
+    return (row.name, f"{row.jobs:,}", *waits)
+
+
+def _today(habits: Habits) -> Iterator[Part]:
+    yield Paragraph(
+        "Series of three jobs or more that continue each other, found by user, size, limit and"
+        " times. An estimate: a history has no word for a chain."
+    )
+    rows = [
+        (
+            habit.way,
+            WAYS[habit.way],
+            str(habit.chains),
+            str(habit.users),
+            hours(habit.interrupted_h),
+            percent(habit.interrupted),
+        )
+        for habit in habits.by_way
+    ]
+    head = ("way", "meaning", "chains", "users", "interrupted", "of the time")
+    yield DataTable("How users chain jobs", head, [("", rows)], "wide-words")
+    users = [(user, hours(lost)) for user, lost in list(habits.by_user.items())[:MOST_USERS]]
+    if users:
+        yield DataTable("Who was interrupted longest", ("user", "hours"), [("", users)])
+
+
+def _with_mirage(found: Assessment) -> Iterator[Part]:
+    if found.chains is None or found.chain_plan is None:
+        yield Paragraph(f"Not simulated: {found.why_no_chains}.")
+        return
+    yield Paragraph(
+        f"Chains of {hours(found.chain_plan.limit_s / HOUR_S)} links beside the recorded jobs of"
+        f" the last {judged_days(found):.0f} days, which training did not see. Goodput: share of"
+        " the time in which a chain makes progress, less 10 minutes for each handover. reactive:"
+        " Slurm's dependency alone, as most users chain today. timer: the successor is let in 3 h"
+        " before the end. oracle: knows the future. Small print: 95 % intervals over begins."
+    )
+    head = ("method", "goodput", "gain", "interrupted", "handovers in 100 h", "held twice")
+    for mode in found.chain_plan.modes:
+        groups = [
+            (nodes_words(nodes), list(_method_rows(found, nodes, mode.value)))
+            for nodes in found.chain_plan.nodes
+        ]
+        yield DataTable(f"Chains of mode {mode.value}", head, groups, "inline")
+
+
+def _method_rows(found: Assessment, nodes: int, mode: str) -> Iterator[Cells]:
+    if found.chains is None:
+        return
+    for method in found.chains.methods:
+        row = found.chains.figures.row(nodes, mode, method.name)
+        yield (
+            row.method,
+            estimate_cell(row.goodput, _share),
+            estimate_cell(row.gain, _share) if row.gain else NOTHING,
+            estimate_cell(row.interrupted, _share),
+            estimate_cell(row.handovers, number),
+            estimate_cell(row.held_twice, _share),
+        )
+
+
+def _next(found: Assessment) -> Iterator[Part]:
+    notes = [
+        f"{CONFIG} has a service that only observes: mirage daemon --config {CONFIG}. After some"
+        " days `mirage report` says what it would have done.",
+        "Routing between partitions is not part of this assessment: see `mirage route evaluate`.",
+        *found.facts.notes,
+    ]
+    if found.model:
+        notes.insert(1, f"{MODEL} is the model that was trained for this page.")
+    yield Notes(notes)
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.1f} %"

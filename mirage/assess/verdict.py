@@ -1,0 +1,138 @@
+"""An assessment in ten sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mirage.assess.assessment import DEFAULT, FIXED, Assessment
+from mirage.figures.words import day, hours, percent, several
+from mirage.provision.chains.figures import ChainSummary
+from mirage.provision.evaluation.protocol import REACTIVE
+from mirage.provision.evaluation.report.words import nodes_words
+from slurm_sim.seconds import DAY_S, HOUR_S
+
+CYCLES = 144
+"""Of the service in a day: one squeue and one sinfo each."""
+ENOUGH_DAYS = 90
+"""So many days or more show more than one state of a queue."""
+FEW_GAIN = 0.01
+"""Below this gain of goodput a site hardly notices."""
+
+
+def headline(found: Assessment) -> str:
+    """Whether it is worth it, in a sentence."""
+    row = main_row(found)
+    if row is None or row.gain is None:
+        return f"Not simulated: {found.why_no_chains.rstrip('.')}"
+    before = row.goodput.value - row.gain.value
+    if row.gain.value < FEW_GAIN:
+        return (
+            f"Chains on {nodes_words(row.nodes)} make progress {_share(before)} of the time"
+            " already: Mirage would change little"
+        )
+    return (
+        f"With Mirage a chain on {nodes_words(row.nodes)} would make progress"
+        f" {_share(row.goodput.value)} of the time, today {_share(before)}"
+    )
+
+
+def sentences(found: Assessment) -> list[str]:
+    """At most ten, for a terminal and for the page."""
+    return [*_site(found), *_chains_of_today(found), *_with_mirage(found), *_trust(found)]
+
+
+def main_row(found: Assessment) -> ChainSummary | None:
+    """The default policy's row for training chains where it gains most."""
+    if found.chains is None:
+        return None
+    rows = [
+        row
+        for row in found.chains.figures.summary
+        if row.method == DEFAULT and row.mode == "train" and row.gain is not None
+    ]
+    return max(rows, key=lambda row: row.gain.value if row.gain else 0.0, default=None)
+
+
+def _site(found: Assessment) -> Iterator[str]:
+    facts, waits = found.facts, found.waits
+    yield (
+        f"{facts.jobs:,} jobs of {several(facts.users, 'user')} on {several(facts.nodes, 'node')},"
+        f" {day(facts.first_s)} to {day(facts.last_s)}; {percent(facts.busy)} of the nodes are busy."
+    )
+    yield (
+        f"A job waits {hours(waits.all_jobs.mean_s / HOUR_S)} on average, one in ten longer than"
+        f" {hours(waits.all_jobs.p90_s / HOUR_S)}; {percent(waits.contention)} of the hours waited"
+        " are for nodes, the rest for dependencies and limits."
+    )
+    longest = max(waits.by_size, key=lambda row: row.mean_s)
+    yield (
+        f"Jobs on {_nodes(longest.name)} wait longest: {hours(longest.mean_s / HOUR_S)} on average."
+    )
+
+
+def _chains_of_today(found: Assessment) -> Iterator[str]:
+    habits = found.habits
+    if not habits.chains:
+        yield "The history shows no chains of three jobs or more."
+        return
+    ways = ", ".join(f"{habit.chains} by {habit.way}" for habit in habits.by_way if habit.chains)
+    yield (
+        f"Users chain jobs already: {several(habits.chains, 'chain')} ({ways}), interrupted for"
+        f" {hours(habits.interrupted_h)} of {hours(habits.wall_h)}."
+    )
+
+
+def _with_mirage(found: Assessment) -> Iterator[str]:
+    if found.chains is None:
+        yield f"Chains with Mirage were not simulated: {found.why_no_chains.rstrip('.')}."
+        return
+    for row in found.chains.figures.summary:
+        if row.method != DEFAULT or row.mode != "train":
+            continue
+        before = found.chains.figures.row(row.nodes, row.mode, REACTIVE)
+        fixed = found.chains.figures.row(row.nodes, row.mode, FIXED)
+        yield (
+            f"Simulated on {nodes_words(row.nodes)}: progress {_share(before.goodput.value)} of"
+            f" the time as today, {_share(fixed.goodput.value)} with a fixed 3-h lead,"
+            f" {_share(row.goodput.value)} with Mirage, a handover each"
+            f" {hours(row.link_h.value)}."
+        )
+    yield (
+        f"It would cost slurmctld {2 * CYCLES} calls a day (squeue, sinfo) and, for each handover,"
+        " one scontrol and one sbatch."
+    )
+
+
+def _trust(found: Assessment) -> Iterator[str]:
+    if not found.facts.scheduler_is_known:
+        yield (
+            "The history does not tell which priorities the site has; they decide how long a"
+            " successor waits. Give --slurm-conf for a verdict on this scheduler."
+        )
+    days = found.facts.days
+    if days < ENOUGH_DAYS:
+        yield (
+            f"The history has {days:.0f} days: other months may differ; {ENOUGH_DAYS} or more"
+            " tell more."
+        )
+    if found.facts.users == 1:
+        yield "All jobs are of one user: sacct shows others' jobs only to operators."
+    if found.model is None:
+        yield f"No model was trained: {found.why_no_model.rstrip('.')}."
+
+
+def _nodes(name: str) -> str:
+    return "1 node" if name == "1" else f"{name} nodes"
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.1f} %"
+
+
+def judged_days(found: Assessment) -> float:
+    """Days of the history in which simulated chains ran."""
+    plan = found.chain_plan
+    if plan is None or found.chains is None:
+        return 0.0
+    begins_s = plan.begins_s()
+    return (begins_s[found.chains.begins - 1] + plan.lasts_s - begins_s[0]) / DAY_S

@@ -1,0 +1,105 @@
+"""`mirage assess`: whether Mirage is worth it at this site, from its job history to one page."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+
+from rich.markup import escape
+
+from mirage.cli.learning import (
+    TerminalReporter,
+    add_count,
+    add_out,
+    add_partition,
+    add_seed,
+    add_workers,
+)
+from mirage.cli.table import console
+from mirage.errors import InputError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("input (default: Slurm's own commands)")
+    group.add_argument(
+        "--sacct", type=Path, metavar="FILE", help="output of `sacct -X -P -D` with its header"
+    )
+    group.add_argument(
+        "--slurm-conf",
+        type=Path,
+        metavar="FILE",
+        help="slurm.conf of the site, or a cluster's .toml (docs/clusters.md)",
+    )
+    add_count(group, "--days", 180, "days of accounting records that Slurm is asked for")
+    group.add_argument(
+        "--timezone",
+        default="UTC",
+        metavar="ZONE",
+        help="zone of times without one and of the hours of the day (default: %(default)s)",
+    )
+    add_partition(group, "the one with most node-hours")
+    group = parser.add_argument_group("simulation")
+    group.add_argument(
+        "--quick", action="store_true", help="a result in minutes, from fewer simulated chains"
+    )
+    add_workers(group)
+    add_seed(group, "everything that is drawn")
+    group = parser.add_argument_group("output")
+    add_out(group, "folder of assessment.html, assessment.json, model and configuration")
+    group.add_argument(
+        "--anonymise",
+        action="store_true",
+        help="page and JSON without names of users, partitions and files",
+    )
+    group.add_argument("--json", action="store_true", help="output as JSON (docs/assess.md)")
+
+
+def run(args: argparse.Namespace) -> int:
+    from mirage.assess.assessment import QUICK, THOROUGH, AssessmentPlan, assess
+    from mirage.assess.history import TRACE, Source
+    from mirage.assess.page import PAGE, anonymous, write
+    from mirage.assess.verdict import headline, sentences
+    from mirage.figures.provenance import file_record, provenance
+
+    if args.out.exists() and not args.out.is_dir():
+        raise InputError(f"--out {args.out}: is a file; give a folder.")
+    started_s = time.time()
+    plan = AssessmentPlan(
+        source=Source(
+            sacct=args.sacct,
+            slurm_conf=args.slurm_conf,
+            days=args.days,
+            timezone=args.timezone,
+        ),
+        out=args.out,
+        effort=QUICK if args.quick else THOROUGH,
+        partition=args.partition,
+        seed=args.seed,
+        workers=args.workers,
+    )
+    with TerminalReporter() as reporter:
+        found = assess(plan, reporter)
+    trace = file_record(plan.out / TRACE, jobs=found.facts.jobs)
+    command = ["mirage", "assess"] if args.anonymise else ["mirage", *sys.argv[1:]]
+    origin = provenance(
+        command,
+        inputs={"trace": trace},
+        split={"judged": found.chains.origin["split"] if found.chains else {}},
+        seed=args.seed,
+        started_s=started_s,
+        wall_s=time.time() - started_s,
+    )
+    if args.anonymise:
+        found = anonymous(found)
+    result = write(plan, found, origin)
+    if args.json:
+        print(json.dumps(result, indent=1, default=str))
+        return 0
+    console.print(f"[bold]{escape(headline(found))}.[/]")
+    for text in sentences(found):
+        console.print(escape(text))
+    console.print(escape(f"Page: {plan.out / PAGE}"))
+    return 0

@@ -1,0 +1,207 @@
+"""An assessment: what a history shows of its queue and chains, and the page that comes out."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from mirage.assess import assessment as steps
+from mirage.assess.assessment import Effort
+from mirage.assess.habits import habits_of
+from mirage.assess.waits import waits_of
+from mirage.cli import assess
+from mirage.domain import Mode
+from mirage.errors import MirageError
+from slurm_sim.seconds import DAY_S, HOUR_S
+from slurm_sim.traces import Trace, make_trace
+from slurm_sim.traces.inference import infer
+
+BEGIN_S = 1_675_209_600
+HEADER = "JobID|JobName|User|Partition|Submit|Start|End|Timelimit|NNodes|NCPUS|State"
+
+
+def trace(jobs: list[dict[str, Any]]) -> Trace:
+    base = {
+        "user": "ann",
+        "partition": "gpu",
+        "timelimit_s": 4 * HOUR_S,
+        "nodes": 1,
+        "gpus": 0,
+        "cpus": 1,
+        "state": "COMPLETED",
+    }
+    return make_trace(
+        pd.DataFrame([base | {"job_id": str(number)} | job for number, job in enumerate(jobs, 1)])
+    )
+
+
+def job(submit_s: int, start_s: int, run_s: int, **more: Any) -> dict[str, Any]:
+    return {"submit": submit_s, "start": start_s, "end": start_s + run_s} | more
+
+
+def busy(hours: int = 400) -> list[dict[str, Any]]:
+    """One node, always full: each job of another user comes four hours before its start."""
+    return [
+        job(max(0, at - 4 * HOUR_S), at, 2 * HOUR_S, user=f"u{number % 7}", timelimit_s=2 * HOUR_S)
+        for number, at in enumerate(range(0, hours * HOUR_S, 2 * HOUR_S))
+    ]
+
+
+def test_waits_for_nodes_are_told_from_dependencies():
+    jobs = [*busy(), job(HOUR_S, 801 * HOUR_S, HOUR_S, eligible=801 * HOUR_S, user="dep")]
+    history = trace(jobs)
+    waits = waits_of(history, infer(history), "UTC")
+    assert waits.hours_by_cause["dependency"] == pytest.approx(800)
+    assert waits.hours_by_cause["nodes"] == pytest.approx(4 * 200, rel=0.05)
+    assert waits.contention == pytest.approx(0.5, abs=0.05)
+    assert sum(row.jobs for row in waits.by_size) == waits.all_jobs.jobs == 201
+    assert sum(row.jobs for row in waits.by_hour) == 201
+
+
+def test_hours_of_the_day_are_those_of_the_zone():
+    history = trace([job(0, 60, HOUR_S), job(10, 70, HOUR_S)])
+    rows = waits_of(history, infer(history), "Asia/Tokyo").by_hour
+    assert [row.name for row in rows] == ["09"]
+
+
+def resubmitting(links: int, wait_s: int = 3 * HOUR_S) -> list[dict[str, Any]]:
+    """A script that submits its successor as it starts; each link fills its limit of eight hours."""
+    jobs, submit, start = [], 0, 600
+    for _ in range(links):
+        jobs.append(job(submit, start, 8 * HOUR_S, nodes=2, timelimit_s=8 * HOUR_S, user="zoe"))
+        submit, start = start + 30, start + 8 * HOUR_S + wait_s
+    return jobs
+
+
+def test_a_script_that_resubmits_itself_is_a_chain():
+    history = trace([*busy(), *resubmitting(6)])
+    habits = habits_of(history, infer(history))
+    habit = next(habit for habit in habits.by_way if habit.way == "resubmission")
+    assert (habit.chains, habit.jobs, habit.users) == (1, 6, 1)
+    assert habit.interrupted_h == pytest.approx(5 * 3)
+    assert habit.wall_h == pytest.approx(6 * 8 + 5 * 3)
+    assert habits.by_user == {"zoe": pytest.approx(15)}
+    assert habits.nodes == {2: pytest.approx(6 * 8 * 2)}
+
+
+def test_an_array_of_which_one_task_runs_is_a_chain():
+    tasks = [
+        job(0, 600 + number * 8 * HOUR_S, 8 * HOUR_S - 60, job_id=f"900_{number}", array_throttle=1)
+        for number in range(4)
+    ]
+    history = trace([*busy(), *tasks])
+    arrays = next(it for it in habits_of(history, infer(history)).by_way if it.way == "arrays")
+    assert (arrays.chains, arrays.jobs) == (1, 4)
+
+
+def test_jobs_side_by_side_are_no_chain():
+    jobs = [job(at, at + 60, 8 * HOUR_S, user="par") for at in range(0, 100 * HOUR_S, 2 * HOUR_S)]
+    history = trace(jobs)
+    assert habits_of(history, infer(history)).chains == 0
+
+
+def test_short_tries_are_no_chain():
+    jobs = [job(at, at + 60, HOUR_S, user="try") for at in range(0, 8 * HOUR_S, 2 * HOUR_S)]
+    history = trace(jobs)
+    assert habits_of(history, infer(history)).chains == 0
+
+
+def records(folder: Path, days: int, users: int = 7) -> Path:
+    """sacct's output of a site with four nodes that nearly more jobs want than fit."""
+    random, lines = np.random.default_rng(1), [HEADER]
+    for number, at in enumerate(np.sort(random.integers(0, days * DAY_S, 14 * days)).tolist(), 1):
+        start = at + int(random.integers(0, 2 * HOUR_S))
+        times = (at, start, start + int(random.integers(HOUR_S, 6 * HOUR_S)))
+        submit, start_words, end = (
+            datetime.fromtimestamp(BEGIN_S + second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+            for second in times
+        )
+        nodes, user = int(random.integers(1, 3)), f"u{number % users}"
+        row = (
+            number,
+            "train",
+            user,
+            "gpu",
+            submit,
+            start_words,
+            end,
+            "06:00:00",
+            nodes,
+            8,
+            "COMPLETED",
+        )
+        lines.append("|".join(map(str, row)))
+    path = folder / "sacct.txt"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def run(*words: str) -> int:
+    parser = argparse.ArgumentParser()
+    assess.add_arguments(parser)
+    return assess.run(parser.parse_args([*words, "--workers", "1"]))
+
+
+@pytest.fixture
+def little(monkeypatch: pytest.MonkeyPatch) -> None:
+    effort = Effort(
+        begins=1,
+        lasts_s=2 * DAY_S,
+        at_most_s=1,
+        episodes=24,
+        judged=4,
+        modes=(Mode.TRAIN,),
+        most_sizes=1,
+    )
+    monkeypatch.setattr(steps, "QUICK", effort)
+
+
+def test_from_a_file_of_sacct_to_a_page(tmp_path, little, capsys):
+    out = tmp_path / "out"
+    words = ("--sacct", str(records(tmp_path, 30)), "--out", str(out), "--quick")
+    assert run(*words) == 0
+    said = capsys.readouterr().out
+    assert "jobs of 7 users" in said
+    assert "does not tell which priorities" in said.replace("\n", " ")
+    assert "<title>" in (out / "assessment.html").read_text()
+    record = json.loads((out / "assessment.json").read_text())
+    assert {row["method"] for row in record["chains"]} == {"reactive", "goodput", "timer", "oracle"}
+    assert (out / "model" / "recipe.toml").exists()
+    assert 'mode = "observe"' in (out / "mirage.toml").read_text()
+    # Again: the model is there already.
+    stamp = (out / "model" / "recipe.toml").stat().st_mtime_ns
+    assert run(*words, "--anonymise", "--json") == 0
+    assert (out / "model" / "recipe.toml").stat().st_mtime_ns == stamp
+    again = json.loads(capsys.readouterr().out)
+    assert "gpu" not in json.dumps(again["waits"])
+    assert str(tmp_path) not in json.dumps(again["provenance"])
+
+
+def test_a_short_history_gives_the_queue_and_says_what_is_missing(tmp_path, little, capsys):
+    out = tmp_path / "out"
+    assert run("--sacct", str(records(tmp_path, 3, 1)), "--out", str(out), "--quick") == 0
+    said = capsys.readouterr().out.replace("\n", " ")
+    assert "the history has 3 days" in said
+    assert "All jobs are of one user" in said
+    assert json.loads((out / "assessment.json").read_text())["chains"] is None
+
+
+def test_a_file_that_is_none_of_sacct_is_refused(tmp_path):
+    path = tmp_path / "photo.jpg"
+    path.write_bytes(bytes(range(256)) * 8)
+    with pytest.raises(MirageError, match=r"photo\.jpg"):
+        run("--sacct", str(path), "--out", str(tmp_path / "out"))
+    assert not (tmp_path / "out" / "assessment.html").exists()
+
+
+def test_out_must_be_a_folder(tmp_path):
+    path = records(tmp_path, 3)
+    with pytest.raises(MirageError, match="is a file"):
+        run("--sacct", str(path), "--out", str(path))
