@@ -42,9 +42,9 @@ def log_of(site, chain):
     return path.read_text().splitlines() if path.exists() else []
 
 
-def start(site, *options, script):
+def start(site, *options, script, wait_s=30):
     chain, jobs = site.submit_chain(ALICE, *options, site.script(ALICE, "work.sh", script))
-    until(lambda: site.state(jobs[0]) == "RUNNING", 30, "the first link")
+    until(lambda: site.state(jobs[0]) == "RUNNING", wait_s, "the first link")
     until(lambda: log_of(site, chain), 30, "the first link's work")
     return chain, jobs
 
@@ -232,7 +232,7 @@ def test_a_link_that_backfill_shortens_hands_over_at_the_limit_it_got(site, serv
         running = ["squeue", "-h", "-t", "R", "-u"]
         until(lambda: site.run("root", *running, CAROL).stdout, 60, "the job on four nodes")
         words = ["--segments=2", "-t10", "--time-min=3"]
-        chain, jobs = start(site, *words, script=FLEXIBLE)
+        chain, jobs = start(site, *words, script=FLEXIBLE, wait_s=150)
         limit_s = _seconds(site.job(jobs[0])["TimeLimit"])
         assert 180 <= limit_s < 600
         assert site.job(jobs[0])["Scheduler"] == "Backfill"

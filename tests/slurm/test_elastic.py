@@ -74,7 +74,7 @@ def status(site: Site) -> dict[str, Any]:
 
 
 def test_an_elastic_job_lives_with_its_neighbours(site: Site, folder: Path) -> None:
-    first = start(site, folder, "toy.toml")
+    first = start(site, folder, "toy.toml", "--reserve=0")
     # Six whole nodes: a coordinator, a PS, and as many workers as the job may have.
     until(lambda: len(tasks(site)) == 5, 90, "the job to grow")
     until(lambda: (status(site)["step"] or 0) > 0, 120, "the first step", 1)
@@ -85,7 +85,7 @@ def test_an_elastic_job_lives_with_its_neighbours(site: Site, folder: Path) -> N
     script = site.script(CAROL, "work.sh", "#!/bin/sh\nexec sleep 600\n")
     words = ["sbatch", "--parsable", "-N2", "-t20", "-o/dev/null", script]
     waiting = int(site.run(CAROL, *words).stdout)
-    second = start(site, folder)
+    second = start(site, folder, "--reserve=0")
     until(lambda: site.state(waiting) == "RUNNING", 90, "Carol's job to start")
     record = JobJournal(folder).record
     assert sum(task.drained_s is not None for task in record.tasks.values()) == 1

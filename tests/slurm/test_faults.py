@@ -117,7 +117,7 @@ def test_links_that_lived_while_nobody_looked_are_in_the_store_and_the_crash_loo
         "loop.sh",
         f"#!/bin/sh\n#SBATCH -N1 -t5 -o /dev/null\nuntil [ -e {go} ]; do sleep 0.2; done\n",
     )
-    options = ("--segments=9", "--max-short=3", "--min-runtime=5min")
+    options = ("--segments=9", "--max-short=3", "--min-runtime=4min")
     chain, jobs = site.submit_chain(ALICE, *options, script)
     with service.running():
         until(lambda: service.chain_state(chain) == "active", 30, "the daemon to see the chain")

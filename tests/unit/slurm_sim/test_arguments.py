@@ -152,7 +152,7 @@ def test_only_whole_numbers_are_numbers(kind: type, name: str) -> None:
         (
             "jobs",
             SPEC,
-            "InvalidJob: jobs is JobSpec(nodes...cancel_s=None); give a list of JobSpec",
+            "InvalidJob: jobs is JobSpec(nodes...me_min_s=None); give a list of JobSpec",
         ),
         ("a job", None, "InvalidJob: jobs[1] is None; give a JobSpec"),
         ("submit", {}, "InvalidJob: job is {}; give a JobSpec"),
