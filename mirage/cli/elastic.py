@@ -77,9 +77,10 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
         "--policy",
         metavar="NAME",
         help=(
-            "dl2 (the paper's), gain (greedy's gains, weighed by a network), set (attention over"
-            " jobs), or set-rounds (the same in one inference; setting pollux) (default: the"
-            " setting's)"
+            "gain (greedy's gains, weighed by a network; the policy of models/elastic-small), dl2"
+            " (the paper's), set (attention over jobs), or set-rounds (the same in one inference;"
+            " setting pollux) (default: set in elasticflow, set-rounds in pollux; elsewhere gain,"
+            " or dl2 with --teacher)"
         ),
     )
     group.add_argument(
@@ -129,7 +130,9 @@ def _train(args: argparse.Namespace) -> int:
 
     check_replaceable(args.out)
     setting = read_setting(args.setting)
-    method = args.policy or setting.policy
+    # `gain` copies nobody.
+    copying = "dl2" if args.teacher and setting.policy == "gain" else setting.policy
+    method = args.policy or copying
     teacher = args.teacher or default_teacher(method, setting)
     types = [kind.name for kind in setting.world.types]
     plan = ElasticPlan(

@@ -59,7 +59,7 @@ class ElasticSetting:
     """J of the paper's policy: jobs in a batch."""
     knows_speeds: bool = False
     """Whether schedulers may read the table of speeds; else they fit what they measure."""
-    policy: str = "dl2"
+    policy: str = "gain"
     """What is trained where nobody says which."""
     against: tuple[str, ...] = ("drf", "optimus", "greedy-learnt", "greedy")
     """Schedulers that a policy is compared with where nobody says which."""

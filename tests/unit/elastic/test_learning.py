@@ -235,9 +235,13 @@ def test_from_the_command_line_to_a_report(tmp_path, monkeypatch):
     ("words", "message"),
     [
         (["train", "--policy", "dqn"], "no policy 'dqn'; there are dl2, gain"),
+        (["train", "--set", "spread=7"], "spread is 7.0; give a number over 0, at most 1"),
         (["train", "--teacher", "lottery"], "no teacher 'lottery'; there are drf"),
         (["train", "--setting", "huge"], "no setting 'huge'"),
-        (["train", "--set", "online.rate=7"], "rate is 7.0; give a number over 0, at most 1"),
+        (
+            ["train", "--policy", "dl2", "--set", "online.rate=7"],
+            "rate is 7.0; give a number over 0, at most 1",
+        ),
         (["evaluate", "--against", "lottery"], "no scheduler 'lottery'; there are drf"),
         (["evaluate", "--model", "/nowhere"], "/nowhere: no such folder; give a model folder"),
     ],
