@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from mirage.assess.habits import Habits, habits_of
-from mirage.assess.history import CLUSTER, TRACE, SiteHistory, Source, site_history
-from mirage.assess.waits import Waits, waits_of
+from mirage.assess.history import CLUSTER, TRACE, HistorySource, SiteHistory, site_history
+from mirage.assess.waits import WaitFigures, waits_of
 from mirage.domain import Mode
 from mirage.errors import MirageError
 from mirage.figures.provenance import sha256
@@ -76,7 +76,7 @@ THOROUGH = Effort(
 
 @dataclass(frozen=True, kw_only=True)
 class AssessmentPlan:
-    source: Source
+    source: HistorySource
     out: Path
     effort: Effort = THOROUGH
     partition: str | None = None
@@ -106,11 +106,11 @@ class SiteFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Assessment:
+class SiteAssessment:
     """Everything that the page shows."""
 
     facts: SiteFacts
-    waits: Waits
+    waits: WaitFigures
     habits: Habits
     chains: ChainsEvaluation | None
     """None: not simulated, `why_no_chains` says why."""
@@ -122,7 +122,7 @@ class Assessment:
     """Seconds that each step took."""
 
 
-def assess(plan: AssessmentPlan, reporter: Reporter = SILENT) -> Assessment:
+def assess(plan: AssessmentPlan, reporter: Reporter = SILENT) -> SiteAssessment:
     """Runs all steps. Fills ``plan.out`` with the history, the cluster, the model and the service's
     configuration; what is there from an earlier call with the same input is used. Raises
     InputError, MirageError.
@@ -145,7 +145,7 @@ def assess(plan: AssessmentPlan, reporter: Reporter = SILENT) -> Assessment:
         except MirageError as error:
             why = str(error)
     _write_config(plan.out / CONFIG, model)
-    return Assessment(
+    return SiteAssessment(
         facts=facts,
         waits=waits,
         habits=habits,

@@ -25,7 +25,7 @@ SACCT_TIMEOUT_S = 600
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class HistorySource:
     """Where the history and the cluster come from."""
 
     sacct: Path | None = None
@@ -48,7 +48,7 @@ class SiteHistory:
     notes: tuple[str, ...]
 
 
-def site_history(source: Source, folder: Path) -> SiteHistory:
+def site_history(source: HistorySource, folder: Path) -> SiteHistory:
     """Also writes `TRACE` (with inferred dependencies) and `CLUSTER` into ``folder``. Raises
     InputError, MirageError.
     """
@@ -68,7 +68,7 @@ def site_history(source: Source, folder: Path) -> SiteHistory:
     return SiteHistory(trace=trace, inferred=inferred, cluster=cluster, notes=tuple(notes))
 
 
-def _records(source: Source, folder: Path) -> Path:
+def _records(source: HistorySource, folder: Path) -> Path:
     if source.sacct is not None:
         return source.sacct
     end_s, path = int(time.time()), folder / RECORDS
@@ -76,7 +76,7 @@ def _records(source: Source, folder: Path) -> Path:
     return path
 
 
-def _site(source: Source) -> ClusterConfig | None:
+def _site(source: HistorySource) -> ClusterConfig | None:
     """As the site describes its scheduler; None: nothing is known of it."""
     if source.slurm_conf is not None:
         try:

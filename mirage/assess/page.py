@@ -9,7 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from mirage.assess.assessment import CONFIG, MODEL, Assessment, AssessmentPlan
+from mirage.assess.assessment import CONFIG, MODEL, AssessmentPlan, SiteAssessment
 from mirage.assess.habits import WAYS, Habits
 from mirage.assess.verdict import headline, judged_days, main_row, sentences
 from mirage.assess.waits import CAUSES, WaitRow
@@ -40,7 +40,7 @@ PAGE, RESULTS = "assessment.html", "assessment.json"
 MOST_USERS = 10
 
 
-def anonymous(found: Assessment) -> Assessment:
+def anonymous(found: SiteAssessment) -> SiteAssessment:
     """Without names of users, partitions and files."""
     users = {f"user {rank}": h for rank, h in enumerate(found.habits.by_user.values(), 1)}
     partitions = tuple(
@@ -56,7 +56,7 @@ def anonymous(found: Assessment) -> Assessment:
     )
 
 
-def record(found: Assessment, origin: dict[str, Any]) -> dict[str, Any]:
+def record(found: SiteAssessment, origin: dict[str, Any]) -> dict[str, Any]:
     """What stands in assessment.json (docs/assess.md)."""
     return {
         "schema": SCHEMA,
@@ -74,7 +74,7 @@ def record(found: Assessment, origin: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def write(plan: AssessmentPlan, found: Assessment, origin: dict[str, Any]) -> dict[str, Any]:
+def write(plan: AssessmentPlan, found: SiteAssessment, origin: dict[str, Any]) -> dict[str, Any]:
     """Both files. Returns the JSON's record. Raises MirageError."""
     result = record(found, origin)
     texts = {
@@ -90,7 +90,7 @@ def write(plan: AssessmentPlan, found: Assessment, origin: dict[str, Any]) -> di
     return result
 
 
-def report_page(found: Assessment, origin: dict[str, Any]) -> ReportPage:
+def report_page(found: SiteAssessment, origin: dict[str, Any]) -> ReportPage:
     """The page."""
     facts = [("command", origin["command"]), ("job history", origin["trace"]["file"])]
     return ReportPage(
@@ -113,7 +113,7 @@ def report_page(found: Assessment, origin: dict[str, Any]) -> ReportPage:
     )
 
 
-def _tiles(found: Assessment) -> Iterator[Tile]:
+def _tiles(found: SiteAssessment) -> Iterator[Tile]:
     yield Tile("mean wait", hours(found.waits.all_jobs.mean_s / HOUR_S))
     yield Tile("of it for nodes", percent(found.waits.contention))
     yield Tile("chains today", str(found.habits.chains))
@@ -122,7 +122,7 @@ def _tiles(found: Assessment) -> Iterator[Tile]:
         yield Tile(f"gain of goodput, {nodes_words(row.nodes)}", estimate_cell(row.gain, _share))
 
 
-def _queue(found: Assessment) -> Iterator[Part]:
+def _queue(found: SiteAssessment) -> Iterator[Part]:
     waits = found.waits
     yield Pictures(
         [
@@ -185,7 +185,7 @@ def _today(habits: Habits) -> Iterator[Part]:
         yield DataTable("Who was interrupted longest", ("user", "hours"), [("", users)])
 
 
-def _with_mirage(found: Assessment) -> Iterator[Part]:
+def _with_mirage(found: SiteAssessment) -> Iterator[Part]:
     if found.chains is None or found.chain_plan is None:
         yield Paragraph(f"Not simulated: {found.why_no_chains}.")
         return
@@ -205,7 +205,7 @@ def _with_mirage(found: Assessment) -> Iterator[Part]:
         yield DataTable(f"Chains of mode {mode.value}", head, groups, "inline")
 
 
-def _method_rows(found: Assessment, nodes: int, mode: str) -> Iterator[Cells]:
+def _method_rows(found: SiteAssessment, nodes: int, mode: str) -> Iterator[Cells]:
     if found.chains is None:
         return
     for method in found.chains.methods:
@@ -220,7 +220,7 @@ def _method_rows(found: Assessment, nodes: int, mode: str) -> Iterator[Cells]:
         )
 
 
-def _next(found: Assessment) -> Iterator[Part]:
+def _next(found: SiteAssessment) -> Iterator[Part]:
     notes = [
         f"{CONFIG} has a service that only observes: mirage daemon --config {CONFIG}. After some"
         " days `mirage report` says what it would have done.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mirage.assess.assessment import DEFAULT, FIXED, Assessment
+from mirage.assess.assessment import DEFAULT, FIXED, SiteAssessment
 from mirage.figures.words import day, hours, percent, several
 from mirage.provision.chains.figures import ChainSummary
 from mirage.provision.evaluation.protocol import REACTIVE
@@ -19,7 +19,7 @@ FEW_GAIN = 0.01
 """Below this gain of goodput a site hardly notices."""
 
 
-def headline(found: Assessment) -> str:
+def headline(found: SiteAssessment) -> str:
     """Whether it is worth it, in a sentence."""
     row = main_row(found)
     if row is None or row.gain is None:
@@ -36,12 +36,12 @@ def headline(found: Assessment) -> str:
     )
 
 
-def sentences(found: Assessment) -> list[str]:
+def sentences(found: SiteAssessment) -> list[str]:
     """At most ten, for a terminal and for the page."""
     return [*_site(found), *_chains_of_today(found), *_with_mirage(found), *_trust(found)]
 
 
-def main_row(found: Assessment) -> ChainSummary | None:
+def main_row(found: SiteAssessment) -> ChainSummary | None:
     """The default policy's row for training chains where it gains most."""
     if found.chains is None:
         return None
@@ -53,7 +53,7 @@ def main_row(found: Assessment) -> ChainSummary | None:
     return max(rows, key=lambda row: row.gain.value if row.gain else 0.0, default=None)
 
 
-def _site(found: Assessment) -> Iterator[str]:
+def _site(found: SiteAssessment) -> Iterator[str]:
     facts, waits = found.facts, found.waits
     yield (
         f"{facts.jobs:,} jobs of {several(facts.users, 'user')} on {several(facts.nodes, 'node')},"
@@ -70,7 +70,7 @@ def _site(found: Assessment) -> Iterator[str]:
     )
 
 
-def _chains_of_today(found: Assessment) -> Iterator[str]:
+def _chains_of_today(found: SiteAssessment) -> Iterator[str]:
     habits = found.habits
     if not habits.chains:
         yield "The history shows no chains of three jobs or more."
@@ -82,7 +82,7 @@ def _chains_of_today(found: Assessment) -> Iterator[str]:
     )
 
 
-def _with_mirage(found: Assessment) -> Iterator[str]:
+def _with_mirage(found: SiteAssessment) -> Iterator[str]:
     if found.chains is None:
         yield f"Chains with Mirage were not simulated: {found.why_no_chains.rstrip('.')}."
         return
@@ -103,7 +103,7 @@ def _with_mirage(found: Assessment) -> Iterator[str]:
     )
 
 
-def _trust(found: Assessment) -> Iterator[str]:
+def _trust(found: SiteAssessment) -> Iterator[str]:
     if not found.facts.scheduler_is_known:
         yield (
             "The history does not tell which priorities the site has; they decide how long a"
@@ -129,7 +129,7 @@ def _share(value: float) -> str:
     return f"{100 * value:.1f} %"
 
 
-def judged_days(found: Assessment) -> float:
+def judged_days(found: SiteAssessment) -> float:
     """Days of the history in which simulated chains ran."""
     plan = found.chain_plan
     if plan is None or found.chains is None:

@@ -42,7 +42,7 @@ class WaitRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Waits:
+class WaitFigures:
     """Waits from submission to start, of jobs that ran."""
 
     all_jobs: WaitRow
@@ -60,7 +60,7 @@ class Waits:
         return self.hours_by_cause["nodes"] / hours if hours else 0.0
 
 
-def waits_of(trace: Trace, inferred: Inference, timezone: str) -> Waits:
+def waits_of(trace: Trace, inferred: Inference, timezone: str) -> WaitFigures:
     """``timezone``: of the hours of the day. Needs a job that ran."""
     chosen = trace.ran & ~np.isnan(trace.column("start"))
     table = pd.DataFrame(
@@ -72,7 +72,7 @@ def waits_of(trace: Trace, inferred: Inference, timezone: str) -> Waits:
         }
     )[chosen]
     partitions = table.groupby("partition")["wait"].size().sort_values(ascending=False)
-    return Waits(
+    return WaitFigures(
         all_jobs=_row("all", table["wait"]),
         by_size=tuple(
             _row(_size_name(number), table["wait"][table["size"] == number])

@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from mirage.assess.assessment import QUICK, THOROUGH, AssessmentPlan, assess
-    from mirage.assess.history import TRACE, Source
+    from mirage.assess.history import TRACE, HistorySource
     from mirage.assess.page import PAGE, anonymous, write
     from mirage.assess.verdict import headline, sentences
     from mirage.figures.provenance import file_record, provenance
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"--out {args.out}: is a file; give a folder.")
     started_s = time.time()
     plan = AssessmentPlan(
-        source=Source(
+        source=HistorySource(
             sacct=args.sacct,
             slurm_conf=args.slurm_conf,
             days=args.days,

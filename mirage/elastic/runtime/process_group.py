@@ -59,7 +59,7 @@ def _torchft() -> Any:
         ) from None
 
 
-class Group:
+class ReplicaGroup:
     """The members of one roster. `rank`: this worker's place among `peers`."""
 
     def __init__(self, peers: Sequence[Peer], session: str, roster: int, keys: Keys) -> None:
@@ -154,7 +154,7 @@ def shared_out(size: int, members: int) -> list[tuple[int, int]]:
 
 
 def all_reduce(
-    group: Group,
+    group: ReplicaGroup,
     covers: Sequence[Sequence[tuple[int, int]]],
     own: Nodes,
     size: int,

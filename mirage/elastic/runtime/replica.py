@@ -25,10 +25,10 @@ from mirage.elastic.runtime import folder, layout, protocol, snapshots
 from mirage.elastic.runtime.flat import FlatModel
 from mirage.elastic.runtime.forwarder import Forwarder
 from mirage.elastic.runtime.process_group import (
-    Group,
     GroupBroken,
     Nodes,
     Rendezvous,
+    ReplicaGroup,
     all_reduce,
 )
 from mirage.elastic.runtime.protocol import Message, TrainingJob, View
@@ -126,7 +126,7 @@ class ReplicaPlane:
         self._forwarder = Forwarder(self._context, path, self._keys, name=name, orphan_s=orphan_s)
         self._name = name
         self._view: View | None = None
-        self._group: Group | None = None
+        self._group: ReplicaGroup | None = None
         self._shares: tuple[protocol.WorkerShare, ...] = ()
         """Of the group's roster."""
         self._nodes: Nodes = {}
@@ -200,7 +200,7 @@ class ReplicaPlane:
             for peer in self._group.peers
         ]
 
-    def _step(self, group: Group) -> None:
+    def _step(self, group: ReplicaGroup) -> None:
         try:
             newest = self._exchange(group)
         except GroupBroken as error:
@@ -211,7 +211,7 @@ class ReplicaPlane:
         if newest > group.roster:
             self._leave_group()
 
-    def _exchange(self, group: Group) -> int:
+    def _exchange(self, group: ReplicaGroup) -> int:
         """Makes the next version. The newest roster that a member has heard of."""
         covers, shards = self._covers(), self._job.micro_shards
         own = [self._nodes[node][1] for node in covers[group.rank]]
@@ -284,7 +284,7 @@ class ReplicaPlane:
             return
         before = self.version
         try:
-            self._group = Group(view.servers, self._forwarder.session, roster, self._keys)
+            self._group = ReplicaGroup(view.servers, self._forwarder.session, roster, self._keys)
             self._shares = view.shares
             self._synchronise(self._group, view)
         except GroupBroken as error:
@@ -302,7 +302,7 @@ class ReplicaPlane:
             )
         )
 
-    def _synchronise(self, group: Group, view: View) -> None:
+    def _synchronise(self, group: ReplicaGroup, view: View) -> None:
         """Everybody gets the newest parameters of the group; if there are none, the snapshot's."""
         row = torch.tensor([float(self.version)], dtype=torch.float64)
         versions = group.gather(row, self._wait)[:, 0].tolist()
@@ -317,7 +317,7 @@ class ReplicaPlane:
             self._give(group, versions)
         self._show_values()
 
-    def _give(self, group: Group, versions: Sequence[float]) -> None:
+    def _give(self, group: ReplicaGroup, versions: Sequence[float]) -> None:
         """The first member with the newest version gives it to all."""
         source = versions.index(max(versions))
         header, vector = b"", torch.empty(0)

@@ -6,12 +6,12 @@ import time
 
 from mirage.elastic.runtime import layout, protocol, snapshots
 from mirage.elastic.runtime.protocol import SERVER, WORKER
-from mirage.elastic.runtime.scaling import Scaling
+from mirage.elastic.runtime.scaling import ScalingLayer
 from mirage.elastic.runtime.state import FINISHED, STOPPED, Manifest
 from mirage.elastic.runtime.tracking import Member, Pause
 
 
-class Saving(Scaling):
+class Saving(ScalingLayer):
     """A snapshot counts once every slice is durable in it."""
 
     def _saved(self, member: Member, message: protocol.Saved) -> None:

@@ -20,7 +20,7 @@ from mirage.elastic.runtime.protocol import SERVER, WORKER
 from mirage.elastic.runtime.tracking import ActiveScaling, Member
 
 
-class Scaling(Membership):
+class ScalingLayer(Membership):
     """One scaling at a time, in four phases, each durable before it is acted upon."""
 
     def _ready(self, member: Member, message: protocol.Ready) -> None:

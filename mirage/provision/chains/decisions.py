@@ -23,7 +23,7 @@ FAR_S = 2**40
 """After every simulation's end."""
 
 
-class Decisions:
+class ChainDecisions:
     """One cycle after the other: look, decide, release."""
 
     def __init__(

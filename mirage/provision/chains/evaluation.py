@@ -16,7 +16,7 @@ from mirage.errors import InputError
 from mirage.figures.provenance import file_record, provenance
 from mirage.provision.chains.figures import ChainFigures, chain_figures
 from mirage.provision.chains.methods import DEFAULTS, ChainMethod, chain_methods
-from mirage.provision.chains.trial import Chains, ChainTrial, Site, try_chains
+from mirage.provision.chains.trial import ChainCase, ChainSite, ChainTrial, try_chains
 from mirage.provision.evaluation.protocol import ORACLE, REACTIVE
 from mirage.provision.evaluation.run import models_beside
 from mirage.provision.learn.background import Background
@@ -135,11 +135,11 @@ def evaluate_chains(plan: ChainPlan, reporter: Reporter = SILENT) -> ChainsEvalu
     )
 
 
-def _site(plan: ChainPlan, inputs: Inputs) -> Site:
+def _site(plan: ChainPlan, inputs: Inputs) -> ChainSite:
     """Checked before hours of work. Raises InputError."""
     background = inputs.background
     models = plan.models or models_beside(plan.cluster, background.cluster.name)
-    site = Site(
+    site = ChainSite(
         background=background,
         partition=inputs.partition,
         methods=chain_methods(plan.methods, models),
@@ -159,7 +159,7 @@ def _check_sizes(plan: ChainPlan, background: Background, partition: str) -> Non
         raise InputError("--lasts: expected longer than --limit, so that a chain has handovers.")
 
 
-def _trials(plan: ChainPlan, site: Site, reporter: Reporter) -> list[ChainTrial]:
+def _trials(plan: ChainPlan, site: ChainSite, reporter: Reporter) -> list[ChainTrial]:
     """Begin after begin, all methods of each, until the time is up."""
     found: list[ChainTrial] = []
     until_s, total = time.monotonic() + plan.at_most_s, 0
@@ -179,21 +179,21 @@ def _trials(plan: ChainPlan, site: Site, reporter: Reporter) -> list[ChainTrial]
     return found
 
 
-def _cases(plan: ChainPlan, site: Site, begin_s: int) -> Iterator[Chains]:
+def _cases(plan: ChainPlan, site: ChainSite, begin_s: int) -> Iterator[ChainCase]:
     """All that is run on one begin."""
     for nodes in plan.nodes:
         for mode in plan.modes:
             for method in site.methods:
-                yield Chains(begin_s=begin_s, nodes=nodes, mode=mode, method=method.name)
+                yield ChainCase(begin_s=begin_s, nodes=nodes, mode=mode, method=method.name)
     if plan.others:
         yield from _beside_others(plan, headline(site.methods), begin_s)
 
 
-def _beside_others(plan: ChainPlan, chosen: str, begin_s: int) -> Iterator[Chains]:
+def _beside_others(plan: ChainPlan, chosen: str, begin_s: int) -> Iterator[ChainCase]:
     """Without chains, then by number, mode and method, and with a site's bound."""
 
-    def chains(mode: Mode, method: str, count: int, most_ahead: int = MOST_AHEAD) -> Chains:
-        return Chains(
+    def chains(mode: Mode, method: str, count: int, most_ahead: int = MOST_AHEAD) -> ChainCase:
+        return ChainCase(
             begin_s=begin_s,
             nodes=plan.others_nodes,
             mode=mode,

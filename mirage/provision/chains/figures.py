@@ -14,7 +14,7 @@ import numpy as np
 
 from mirage.figures.estimate import Estimate
 from mirage.figures.resample import Blocks
-from mirage.provision.chains.trial import Chains, ChainTrial
+from mirage.provision.chains.trial import ChainCase, ChainTrial
 from mirage.provision.evaluation.protocol import REACTIVE
 from mirage.provision.learn.episode import Floats
 from slurm_sim.seconds import HOUR_S
@@ -180,7 +180,7 @@ def _waits_s(trial: ChainTrial) -> Floats:
 def _others_wait(
     trials: Sequence[ChainTrial], alone: Sequence[ChainTrial], blocks: Blocks
 ) -> OthersWait:
-    chains: Chains = trials[0].chains
+    chains: ChainCase = trials[0].chains
     jobs = _column(trials, lambda trial: len(_waits_s(trial)))
     sum_h, alone_h = (
         _column(each, lambda trial: _waits_s(trial).sum() / HOUR_S) for each in (trials, alone)

@@ -13,7 +13,7 @@ from mirage.chain.script import AHEAD, MOST_AHEAD
 from mirage.daemon.restraint import Acting
 from mirage.domain import HANDOVER_S, ActingMode, Link, Mode
 from mirage.errors import InputError
-from mirage.provision.chains.decisions import Decisions
+from mirage.provision.chains.decisions import ChainDecisions
 from mirage.provision.chains.methods import ChainMethod
 from mirage.provision.chains.run import POLL_S, USER, ChainJobs, Scenario
 from mirage.provision.learn.background import Background, WarmUp, people_of
@@ -31,7 +31,7 @@ APART_S = 8 * HOUR_S
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chains:
+class ChainCase:
     """What is run once, on one begin."""
 
     begin_s: int
@@ -50,7 +50,7 @@ class Chains:
 class ChainTrial:
     """What became of it."""
 
-    chains: Chains
+    chains: ChainCase
     progress: ChainProgress
     """Of all its chains together."""
     ran_s: int
@@ -62,7 +62,7 @@ class ChainTrial:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Site:
+class ChainSite:
     """What every trial needs."""
 
     background: Background
@@ -72,7 +72,7 @@ class Site:
     lasts_s: int
     """Each chain is watched for so long."""
 
-    def scenario(self, chains: Chains) -> Scenario:
+    def scenario(self, chains: ChainCase) -> Scenario:
         return Scenario(
             chains=chains.count,
             apart_s=APART_S,
@@ -104,15 +104,15 @@ class Site:
             )
 
 
-def try_chains(site: Site, chains: Chains) -> ChainTrial:
-    """Runs them until `Site.lasts_s` after the first submission. The same chains give the same
+def try_chains(site: ChainSite, chains: ChainCase) -> ChainTrial:
+    """Runs them until `ChainSite.lasts_s` after the first submission. The same chains give the same
     trial. Raises InputError.
     """
     scenario, simulator = site.scenario(chains), _warm(site, chains.begin_s).fork()
     jobs, end_s = ChainJobs(scenario, simulator), chains.begin_s + site.lasts_s
     acting = Acting(mode=ActingMode.ENFORCE, most_ahead=chains.most_ahead)
     policy = site.method(chains.method).policy(simulator)
-    decisions = Decisions(simulator, policy, acting, step_s=POLL_S)
+    decisions = ChainDecisions(simulator, policy, acting, step_s=POLL_S)
     while chains.count and simulator.now_s < end_s:
         jobs.submit_due()
         decisions.cycle()
@@ -129,7 +129,7 @@ def try_chains(site: Site, chains: Chains) -> ChainTrial:
 
 
 @lru_cache(maxsize=1)
-def _warm(site: Site, begin_s: int) -> Simulator:
+def _warm(site: ChainSite, begin_s: int) -> Simulator:
     """The cluster as the first chain comes."""
     warm_s = begin_s - LEAD_S
     last_s = min(begin_s + site.lasts_s + AFTERWARDS_S + 10 * APART_S, site.background.log.last_s)

@@ -15,12 +15,12 @@ from mirage.config import PolicyConfig
 from mirage.daemon.restraint import Acting
 from mirage.domain import ActingMode, Mode
 from mirage.errors import InputError
-from mirage.provision.chains.decisions import Decisions
+from mirage.provision.chains.decisions import ChainDecisions
 from mirage.provision.chains.figures import chain_figures
 from mirage.provision.chains.methods import chain_methods
 from mirage.provision.chains.rules import ChainRule
 from mirage.provision.chains.run import POLL_S, USER, ChainJobs, Scenario, busy_cluster, run_chains
-from mirage.provision.chains.trial import Chains, ChainTrial
+from mirage.provision.chains.trial import ChainCase, ChainTrial
 from mirage.provision.policies.goodput import Goodput
 from slurm_sim.seconds import DAY_S, HOUR_S
 from tests.small_cluster import small_cluster
@@ -41,7 +41,7 @@ def test_without_store_and_audit_the_same_links_come_out():
     simulator = busy_cluster(SMALL)
     simulator.run_until(SMALL.warm_up_s)
     jobs = ChainJobs(SMALL, simulator)
-    decisions = Decisions(simulator, goodput, Acting(mode=ActingMode.ENFORCE), step_s=POLL_S)
+    decisions = ChainDecisions(simulator, goodput, Acting(mode=ActingMode.ENFORCE), step_s=POLL_S)
     while simulator.now_s < SMALL.end_s:
         jobs.submit_due()
         decisions.cycle()
@@ -131,7 +131,7 @@ def test_options_of_chains_are_refused_for_pairs(files, tmp_path):
 
 
 def trial(begin_s, method, interrupted_h, wait_s=None, count=1):
-    chains = Chains(
+    chains = ChainCase(
         begin_s=begin_s,
         nodes=2,
         mode=Mode.TRAIN,

@@ -17,7 +17,7 @@ import torch
 from mirage.elastic.runtime import addresses, folder, layout, protocol, replica
 from mirage.elastic.runtime.client import Client
 from mirage.elastic.runtime.local import COORDINATOR, LocalJob
-from mirage.elastic.runtime.process_group import Group, GroupBroken, Rendezvous, all_reduce
+from mirage.elastic.runtime.process_group import GroupBroken, Rendezvous, ReplicaGroup, all_reduce
 from mirage.elastic.runtime.protocol import ALL_REDUCE, SERVER, WORKER
 from tests.unit.elastic.runtime.members import JOB, SLICES, Player, Stage
 from tests.unit.elastic.runtime.test_job import END_S, active, outcome, run, script, until
@@ -192,7 +192,7 @@ def test_a_group_that_is_not_complete_is_given_up(
     store = Rendezvous()
     peers = [peer(store, f"s{rank}") for rank in range(2)]
     with pytest.raises(GroupBroken, match="was not formed"):
-        Group(peers, "s0", 1, folder.create_folder(tmp_path / "job"))
+        ReplicaGroup(peers, "s0", 1, folder.create_folder(tmp_path / "job"))
 
 
 def listening() -> set[int]:
@@ -219,13 +219,13 @@ def peer(store: Rendezvous, session: str) -> protocol.Peer:
     )
 
 
-def form(tmp_path: Path, size: int) -> list[Group]:
+def form(tmp_path: Path, size: int) -> list[ReplicaGroup]:
     """A group whose members are threads."""
     store = Rendezvous()
     _stores.append(store)
     keys = folder.create_folder(tmp_path / "job")
     peers = [peer(store, f"s{rank}") for rank in range(size)]
-    return together(lambda rank: Group(peers, f"s{rank}", 1, keys), size)
+    return together(lambda rank: ReplicaGroup(peers, f"s{rank}", 1, keys), size)
 
 
 def together(act: Any, size: int) -> list[Any]:
