@@ -227,10 +227,10 @@ def test_a_link_that_backfill_shortens_hands_over_at_the_limit_it_got(site, serv
     sleep = site.script(CAROL, "sleep.sh", "#!/bin/sh\nsleep 900\n")
     service.configure(lead_s=60)
     with service.running():
-        for words in (["-N4", "-t7"], ["-N6", "-t10"]):
-            site.run(CAROL, "sbatch", "-o/dev/null", *words, sleep)
+        site.run(CAROL, "sbatch", "-o/dev/null", "-N4", "-t7", sleep)
         running = ["squeue", "-h", "-t", "R", "-u"]
         until(lambda: site.run("root", *running, CAROL).stdout, 60, "the job on four nodes")
+        site.run(CAROL, "sbatch", "-o/dev/null", "-N6", "-t10", sleep)
         words = ["--segments=2", "-t10", "--time-min=3"]
         chain, jobs = start(site, *words, script=FLEXIBLE, wait_s=150)
         limit_s = _seconds(site.job(jobs[0])["TimeLimit"])
