@@ -2,13 +2,14 @@
 
 The text is a matrix of one row a GPU. Its words (nvidia-smi's own legend): NV# (that many NVLinks),
 PIX (one PCIe bridge), PXB (several), PHB (the CPU's host bridge), NODE (several host bridges of one
-NUMA node), SYS (between NUMA nodes).
+NUMA node), SYS (between NUMA nodes; SOC with older drivers).
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import dropwhile
 
 import networkx as nx
 
@@ -21,7 +22,7 @@ NUMA_GB_PER_S = 19.2
 """Assumed: the link between two CPU sockets, as one QPI link."""
 NVLINK_GB_PER_S = 25.0
 """Assumed: one NVLink of the second or third generation, one direction."""
-_WORD = re.compile(r"X|NV\d+|PIX|PXB|PHB|NODE|SYS")
+_WORD = re.compile(r"X|NV\d+|PIX|PXB|PHB|NODE|SYS|SOC")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -82,12 +83,11 @@ def parse_topo(text: str, source: str) -> GpuLinks:
 
     Raises InputError: no GPU row, a word that is not known, a matrix that is not symmetric.
     """
-    rows, cards = [], 0
+    rows = []
     for number, line in enumerate(_COLOUR.sub("", text).splitlines(), start=1):
         words = line.split()
-        if words and words[0] == "GPU0" and words[-1] != "X" and "X" not in words:
-            cards = sum(bool(re.fullmatch(r"NIC\d+|mlx\w+", word)) for word in words)
-        elif len(words) > 1 and re.fullmatch(r"GPU\d+", words[0]):
+        is_head = "X" not in words and {"GPU1", "Affinity"} & set(words)
+        if len(words) > 1 and re.fullmatch(r"GPU\d+", words[0]) and not is_head:
             rows.append((number, words[1:]))
     if not rows:
         raise InputError(f"{source}: no row of a GPU: give the output of nvidia-smi topo -m")
@@ -103,7 +103,7 @@ def parse_topo(text: str, source: str) -> GpuLinks:
                 )
         if len(cells) < count:
             raise InputError(f"{source}, line {number}: {len(cells)} of {count} GPUs in the row")
-        matrix.append(tuple(cells))
+        matrix.append(tuple("SYS" if word == "SOC" else word for word in cells))
     for nth, row in enumerate(matrix):
         for other in range(nth):
             if row[other] != matrix[other][nth]:
@@ -111,6 +111,8 @@ def parse_topo(text: str, source: str) -> GpuLinks:
                     f"{source}: GPU{nth} - GPU{other} is {row[other]} in one row and"
                     f" {matrix[other][nth]} in the other"
                 )
-    numa = [words[count + cards + 1 : count + cards + 2] for _, words in rows]
+    # Behind the links to GPUs and network cards: CPU Affinity, then NUMA Affinity.
+    behind = [list(dropwhile(_WORD.fullmatch, words)) for _, words in rows]
+    numa = [words[1:2] for words in behind]
     has_numa = all(len(each) == 1 and each[0].isdigit() for each in numa)
     return GpuLinks(words=tuple(matrix), numa=tuple(each[0] for each in numa) if has_numa else ())

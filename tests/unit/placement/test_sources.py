@@ -153,3 +153,44 @@ def test_files_of_other_forms_are_refused(content, message, tmp_path):
         read_network([file], Runner(timeout_s=1))
     with pytest.raises(IsADirectoryError):
         read_network([tmp_path], Runner(timeout_s=1))
+
+
+ONE_GPU = (
+    "\tGPU0\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\nGPU0\t X \tNODE\t0-19\t0\t\tN/A\n"
+)
+WITH_CARDS = """\
+        GPU0    GPU1    GPU2    mlx5_0  cxi0    CPU Affinity    NUMA Affinity   GPU NUMA ID
+GPU0     X      NV4     NODE    NODE    SYS     64-71   1               N/A
+GPU1    NV4      X      NODE    NODE    SYS     64-71   1               N/A
+GPU2    NODE    NODE     X      PHB     SYS     64-71   3               N/A
+mlx5_0  NODE    NODE    PHB      X      SYS
+cxi0    SYS     SYS     SYS     SYS      X
+
+Legend:
+
+  X    = Self
+  NV#  = Connection traversing a bonded set of # NVLinks
+
+NIC Legend:
+
+  NIC0: mlx5_0
+"""
+SXM = "\tGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\n" + (
+    "GPU0\t X \tNV18\tPXB\t0-55\tN/A\nGPU1\tNV18\t X \tSYS\t56-111\tN/A\nNIC0\tPXB\tSYS\t X\n"
+)
+OLD = "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tSOC\t0-7\nGPU1\tSOC\t X \t8-15\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "first_row", "numa"),
+    [
+        (ONE_GPU, ("X",), ("0",)),
+        (WITH_CARDS, ("X", "NV4", "NODE"), ("1", "1", "3")),
+        (SXM, ("X", "NV18"), ()),
+        (OLD, ("X", "SYS"), ()),
+    ],
+)
+def test_texts_of_several_drivers(text, first_row, numa):
+    links = parse_topo(text, "topo.txt")
+    assert links.words[0] == first_row
+    assert links.numa == numa
