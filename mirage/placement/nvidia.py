@@ -86,7 +86,7 @@ def parse_topo(text: str, source: str) -> GpuLinks:
     rows = []
     for number, line in enumerate(_COLOUR.sub("", text).splitlines(), start=1):
         words = line.split()
-        is_head = "X" not in words and {"GPU1", "Affinity"} & set(words)
+        is_head = "X" not in words and {"GPU1", "Affinity"} & set(words[1:])
         if len(words) > 1 and re.fullmatch(r"GPU\d+", words[0]) and not is_head:
             rows.append((number, words[1:]))
     if not rows:
