@@ -60,6 +60,24 @@ def test_appendix_a_and_figure_3():
     assert MODEL.rack_reduction_s(per_root_s[4:5], np.array([1])) == 0
 
 
+def test_other_readings_of_the_backward_pass_and_of_racks():
+    """With a backward pass a job computes longer, but communicates as long: it scales better."""
+    both = SpeedModel(backward_factor=3.0)
+    distance = np.array([1e9])
+    times = [
+        model.training_s(model.minibatch_distance(distance, np.array([64])))
+        for model in (MODEL, both)
+    ]
+    assert times[1] == pytest.approx(3 * times[0])
+    assert both.step_s == pytest.approx(3 * MODEL.step_s)
+    spread = np.zeros((1, 32), dtype=bool)
+    spread[0, [0, 8, 16, 24]] = True
+    per_root_s = np.array([0.1])
+    for factor, expected in ((0.0, 1.0), (0.2, 1.6), (0.5, 2.5)):
+        found = SpeedModel(rack_factor=factor).reduction_s(per_root_s, spread, TOPOLOGY)
+        assert found == pytest.approx(0.1 * 2 * expected)
+
+
 def test_racks_and_sharing_slow_a_reduction_down():
     spread = np.zeros((1, 32), dtype=bool)
     spread[0, [0, 8, 16, 24]] = True
