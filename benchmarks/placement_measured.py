@@ -118,10 +118,15 @@ def equation_12(table: Mapping[tuple[str, int], Steps]) -> dict[str, Any]:
     return models
 
 
-def equation_13(path: Path) -> dict[str, Any]:
+def sharing(path: Path) -> tuple[list[str], np.ndarray, np.ndarray]:
+    """Kinds, measured ratios (kind, neighbour), and what equation 13 can say at best (kind, 1)."""
     head, *rows = list(csv.reader(path.read_text("utf-8-sig").splitlines()))
     ratios = np.array([[float(value) for value in row[1:]] for row in rows if row])
-    expected = np.clip(np.median(ratios, axis=1, keepdims=True), 0.5, 1.0)
+    return head[1:], ratios, np.clip(np.median(ratios, axis=1, keepdims=True), 0.5, 1.0)
+
+
+def equation_13(path: Path) -> dict[str, Any]:
+    kinds, ratios, expected = sharing(path)
     error = expected - ratios
     spread = ratios - ratios.mean(axis=1, keepdims=True)
     return {
@@ -133,7 +138,7 @@ def equation_13(path: Path) -> dict[str, Any]:
         "variance_explained": float(1 - (spread**2).mean() / ratios.var()),
         "rows": {
             name: {"expected": float(one), "least": float(row.min()), "most": float(row.max())}
-            for name, one, row in zip(head[1:], expected[:, 0], ratios, strict=True)
+            for name, one, row in zip(kinds, expected[:, 0], ratios, strict=True)
         },
     }
 
@@ -296,11 +301,31 @@ def picture(table: Mapping[tuple[str, int], Steps]) -> str:
     return drawn.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" width="840" ', 1)
 
 
+def sharing_picture(path: Path) -> str:
+    """Each pair's measured speed beside a neighbour, over what equation 13 says of its kind."""
+    across, up = Scale(0.4, 1.05, 48, 406), Scale(0.1, 1.1, 300, 10)
+    parts = [_STYLE, line(across(0.4), up(0.4), across(1.05), up(1.05), "axis")]
+    for share in (0.4, 0.6, 0.8, 1.0):
+        parts.append(text(across(share), 318, f"{share:g}", "tick", "middle"))
+        parts.append(text(42, up(share) + 4, f"{share:g}", "tick", "end"))
+    kinds, ratios, expected = sharing(path)
+    for kind, row, one in zip(kinds, ratios, expected[:, 0], strict=True):
+        for neighbour, ratio in zip(kinds, row, strict=True):
+            parts.append(circle(across(one), up(ratio), 2, "nodes3", f"{kind} beside {neighbour}"))
+    words = "equation 13 at its best; up: measured (shares of the speed alone)"
+    parts.append(text(227, 340, words, "axis-word", "middle"))
+    drawn = str(
+        chart(346, "Equation 13 against DeepShare's pairs", "a dot: a pair of kinds", parts)
+    )
+    return drawn.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" width="840" ', 1)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", required=True, type=Path, help="folder with pollux, deepshare")
     parser.add_argument("--out", type=Path, help="JSON file (default: standard output)")
     parser.add_argument("--picture", type=Path, help="svg file of equation 12's errors")
+    parser.add_argument("--sharing-picture", type=Path, help="svg file of equation 13's errors")
     args = parser.parse_args()
     table = pollux(args.data / "pollux")
     found = {
@@ -315,6 +340,9 @@ def main() -> None:
         print(content, end="")
     if args.picture:
         args.picture.write_text(picture(table) + "\n", encoding="utf-8")
+    if args.sharing_picture:
+        drawn = sharing_picture(args.data / "deepshare" / "shared_thp_ratio.csv")
+        args.sharing_picture.write_text(drawn + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
