@@ -244,13 +244,7 @@ def _chain_plan(
             f"the history has {facts.days:.0f} days; chains of 48-hour jobs can be judged with"
             f" {FEWEST_DAYS} and more"
         )
-    lasts_s = plan.effort.lasts_s
-    span_s = facts.last_s - facts.first_s
-    begin_s = max(facts.last_s - int(HELD_OUT * span_s), facts.first_s + LEAD_S)
-    room_s = facts.last_s - begin_s - lasts_s
-    if room_s < 0:
-        begin_s, room_s = max(facts.last_s - lasts_s, facts.first_s + LEAD_S), 0
-    begins = min(plan.effort.begins, 1 + room_s // DAY_S)
+    begin_s, begins, every_s = _begins(plan.effort, facts)
     methods = [DEFAULT, FIXED, *([f"{METHOD}={model}"] if model else [])]
     return (
         ChainPlan(
@@ -259,8 +253,8 @@ def _chain_plan(
             out=plan.out,
             start_s=begin_s,
             begins=begins,
-            every_s=max(DAY_S, room_s // max(1, begins - 1)) if begins > 1 else DAY_S,
-            lasts_s=lasts_s,
+            every_s=every_s,
+            lasts_s=plan.effort.lasts_s,
             nodes=_sizes(habits, history, facts, plan.effort.most_sizes),
             limit_s=_limit_s(history, facts.partition),
             modes=plan.effort.modes,
@@ -273,6 +267,17 @@ def _chain_plan(
         ),
         "",
     )
+
+
+def _begins(effort: Effort, facts: SiteFacts) -> tuple[int, int, int]:
+    """In the held-out part: the first submission, how many, and the time between two."""
+    span_s = facts.last_s - facts.first_s
+    begin_s = max(facts.last_s - int(HELD_OUT * span_s), facts.first_s + LEAD_S)
+    room_s = facts.last_s - begin_s - effort.lasts_s
+    if room_s < 0:
+        begin_s, room_s = max(facts.last_s - effort.lasts_s, facts.first_s + LEAD_S), 0
+    begins = min(effort.begins, 1 + room_s // DAY_S)
+    return begin_s, begins, max(DAY_S, room_s // max(1, begins - 1))
 
 
 def _sizes(habits: Habits, history: SiteHistory, facts: SiteFacts, most: int) -> tuple[int, ...]:

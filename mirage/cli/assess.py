@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
@@ -20,6 +21,9 @@ from mirage.cli.learning import (
 )
 from mirage.cli.table import console
 from mirage.errors import InputError
+
+if TYPE_CHECKING:  # pandas and the simulator take a second to import
+    from mirage.assess.assessment import AssessmentPlan, SiteAssessment
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,16 +62,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from mirage.assess.assessment import QUICK, THOROUGH, AssessmentPlan, assess
-    from mirage.assess.history import TRACE, HistorySource
+    from mirage.assess.assessment import assess
     from mirage.assess.page import PAGE, anonymous, write
     from mirage.assess.verdict import headline, sentences
-    from mirage.figures.provenance import file_record, provenance
 
     if args.out.exists() and not args.out.is_dir():
         raise InputError(f"--out {args.out}: is a file; give a folder.")
-    started_s = time.time()
-    plan = AssessmentPlan(
+    started_s, plan = time.time(), _plan(args)
+    with TerminalReporter() as reporter:
+        found = assess(plan, reporter)
+    origin = _origin(args, found, started_s)
+    if args.anonymise:
+        found = anonymous(found)
+    result = write(plan, found, origin)
+    if args.json:
+        print(json.dumps(result, indent=1, default=str))
+        return 0
+    console.print(f"[bold]{escape(headline(found))}.[/]")
+    for text in sentences(found):
+        console.print(escape(text))
+    console.print(escape(f"Page: {plan.out / PAGE}"))
+    return 0
+
+
+def _plan(args: argparse.Namespace) -> AssessmentPlan:
+    from mirage.assess.assessment import QUICK, THOROUGH, AssessmentPlan
+    from mirage.assess.history import HistorySource
+
+    return AssessmentPlan(
         source=HistorySource(
             sacct=args.sacct,
             slurm_conf=args.slurm_conf,
@@ -80,26 +102,17 @@ def run(args: argparse.Namespace) -> int:
         seed=args.seed,
         workers=args.workers,
     )
-    with TerminalReporter() as reporter:
-        found = assess(plan, reporter)
-    trace = file_record(plan.out / TRACE, jobs=found.facts.jobs)
-    command = ["mirage", "assess"] if args.anonymise else ["mirage", *sys.argv[1:]]
-    origin = provenance(
-        command,
-        inputs={"trace": trace},
+
+
+def _origin(args: argparse.Namespace, found: SiteAssessment, started_s: float) -> dict[str, Any]:
+    from mirage.assess.history import TRACE
+    from mirage.figures.provenance import file_record, provenance
+
+    return provenance(
+        ["mirage", "assess"] if args.anonymise else ["mirage", *sys.argv[1:]],
+        inputs={"trace": file_record(args.out / TRACE, jobs=found.facts.jobs)},
         split={"judged": found.chains.origin["split"] if found.chains else {}},
         seed=args.seed,
         started_s=started_s,
         wall_s=time.time() - started_s,
     )
-    if args.anonymise:
-        found = anonymous(found)
-    result = write(plan, found, origin)
-    if args.json:
-        print(json.dumps(result, indent=1, default=str))
-        return 0
-    console.print(f"[bold]{escape(headline(found))}.[/]")
-    for text in sentences(found):
-        console.print(escape(text))
-    console.print(escape(f"Page: {plan.out / PAGE}"))
-    return 0
