@@ -20,7 +20,6 @@ struct Engine<W>::Backfill {
   const bool all_tests = sim.leaves_traces();
   const bool plain = p.linear && tables_tell && !all_tests && !may_refuse && !p.counts_jobs() && !p.keeps_few();
   const bool sizes_by_tests = sim.sizes_by_tests(), sizes_by_nodes = sim.sizes_by_nodes();
-  const bool preferences = sim.has_preferences();
   const Traces<W> traces_before = all_tests ? sim.traces_ : Traces<W>{};
 
   size_t awaiting = 0;       // jobs up to this place await their first test, which tells their size
@@ -231,7 +230,7 @@ struct Engine<W>::Backfill {
     const Shape& its = sim.catalogue->shapes[queued.shape];
     const auto& about = room.about(sim, queued.shape);
     Wish<W> wish{about.usable, about.able, queued.nodes, its.request, its.reservation, queued.limit,
-                 job.limit == kNone ? kYear : job.limit, preferences ? sim.preferred(job) : Set::none()};
+                 job.limit == kNone ? kYear : job.limit, sim.preferred(job)};
     Placement<W> place = only_now ? room.place_now(sim, wish) : room.earliest(sim, wish);
     if (sizes_by_nodes) sim.note_test(job, room.last_test);
     else if (sizes_by_tests && room.test_found && sim.awaits_test(job)) sim.note_tested(job, job.nodes * sim.held_cpus(job));

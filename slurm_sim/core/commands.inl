@@ -211,6 +211,13 @@ void Engine<W>::suspend(int64_t job_id) {
   clock_.ask_main(params());
 }
 
+// Without suspended jobs select/linear may have no preferences, and then no attempt forgets the last one's.
+template <int W>
+void Engine<W>::no_longer_suspended(int32_t slot) {
+  suspended_.erase(std::find(suspended_.begin(), suspended_.end(), slot));
+  if (params().linear) traces_.heavier = Set::none();
+}
+
 template <int W>
 void Engine<W>::resume(int64_t job_id) {
   Live& job = live_in(job_id, State::kSuspended);
@@ -223,7 +230,7 @@ void Engine<W>::resume(int64_t job_id) {
   Time for_s = clock_.now - job.suspended_since;
   job.state = State::kRunning;
   job.suspended += for_s;
-  suspended_.erase(std::find(suspended_.begin(), suspended_.end(), slot));
+  no_longer_suspended(slot);
   take(nodes, request(job), 1);
   run_begins(slot, nodes);
   job.started = ++starts_;

@@ -490,7 +490,11 @@ class Engine final : public Core {
   void forget_test(int32_t slot) {
     if (static_cast<size_t>(slot) < tested_cpus_.size()) tested_cpus_[slot] = 0;
   }
-  bool has_preferences() const { return config->any_node_limit && (!params().linear || config->kinds.size() > 1); }
+  void no_longer_suspended(int32_t slot);
+  // With select/linear they are busy, unless a suspended job has them, and matter only if nodes differ.
+  bool has_preferences() const {
+    return config->any_node_limit && (!params().linear || config->kinds.size() > 1 || !suspended_.empty());
+  }
   Set preferred(const Live& job) const;
   void tested_at_submission(const Live& job);
   void attempt(const Set& nodes, const Set& preferred);

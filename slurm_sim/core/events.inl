@@ -394,7 +394,7 @@ void Engine<W>::vacate(int32_t slot) {
   Live& job = lives_[slot];
   Set nodes;
   if (job.state == State::kSuspended) {
-    suspended_.erase(std::find(suspended_.begin(), suspended_.end(), slot));
+    no_longer_suspended(slot);
     nodes = nodes_of(job);
   } else {
     nodes = run_ends(slot);

@@ -205,7 +205,8 @@ template <int W>
 NodeSet<W> Engine<W>::pick(const Set& from, int count, const Request& request, const Free& has, bool starts,
                           bool later) const {
   if (params().linear) {
-    bool all = config->kinds.size() == 1 || !starts, alike = config->least.cpus == config->most.cpus;
+    bool all = !starts || (config->kinds.size() == 1 && !traces_.heavier.any());
+    bool alike = config->least.cpus == config->most.cpus;
     if (all && alike) return pick_nodes(from, count);
     Set among = all ? from : lightest_kinds(from, count);
     return alike ? pick_nodes(among, count) : pick_by_cpus(among, count, config->node_cpus);

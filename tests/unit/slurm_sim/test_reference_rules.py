@@ -688,6 +688,17 @@ def test_suspended_time_does_not_count() -> None:
     assert (sim.job(1).state, sim.job(1).end_s) == (State.COMPLETED, 3 + 900 + 400)
 
 
+def test_nodes_of_a_suspended_job_come_first_to_jobs_of_its_limit() -> None:
+    # Where all nodes are alike too: both nodes are free, and the limit counts the second one.
+    limited = (Qos("normal", max_nodes_per_user=4),)
+    for simulator in (ReferenceSimulator, slurm_sim.Simulator):
+        sim = simulator(cluster(2, qos=limited), [job(1, 50), job(1, 900), job(1, submit_s=200)])
+        sim.run_until(100)
+        sim.suspend(2)
+        sim.run_until(300)
+        assert sim.job(3).node_names == sim.job(2).node_names == ("n2",)
+
+
 def test_size_of_an_exclusive_job() -> None:
     # Half of the nodes, and an eighth of their CPUs as it asks for them; recalculated, half of
     # both.
