@@ -39,7 +39,7 @@ from mirage.placement.rollout import roll_out
 from mirage.placement.scalable import NetworkGuide, ScalableAgent
 from mirage.placement.schedulers import scheduler
 from mirage.placement.setting import PlacementSetting
-from mirage.placement.speed import PaperLaw, SpeedModel, Work
+from mirage.placement.speed import MinibatchCosts, PaperLaw, SpeedModel
 from mirage.placement.topology import Floats
 from mirage.placement.world import PlacementConfig, PlacementWorld, Price
 from mirage.rl.fit import seeded
@@ -150,12 +150,12 @@ def bound(setting: PlacementSetting, jobs: Sequence[PlacementJobs], *, as_asked:
     world, values = PlacementWorld(setting.config, jobs), []
     gpus = np.arange(1, len(setting.topology) + 1)[:, None]
     for row, each in enumerate(jobs):
-        work = Work(
+        costs = MinibatchCosts(
             minibatch_distance=world.distance[row],
             per_root_s=world.per_root_s[row],
             kind=world.kind[row],
         )
-        packed = world.law.packed(each.gpus if as_asked else gpus, work)
+        packed = world.law.packed(each.gpus if as_asked else gpus, costs)
         speed = packed if as_asked else packed.max(axis=0)
         steps = np.ceil(each.total_distance / (speed * setting.config.model.step_s) - 1e-9)
         values.append(float((steps / each.length_steps).mean()))

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from mirage.errors import InputError
 from mirage.placement.measured import MeasuredLaw
 from mirage.placement.profiles import ProfileSet, profiles
-from mirage.placement.speed import SpeedModel, Work, alone_flops
+from mirage.placement.speed import MinibatchCosts, SpeedModel, alone_flops
 from mirage.placement.topology import Floats, Topology
 
 Ints = npt.NDArray[np.int64]
@@ -100,32 +100,34 @@ def draw(
     count = workload.jobs
     length = _halves(rng, count, workload.short_steps, workload.long_steps)
     gpus = _halves(rng, count, workload.few_gpus, workload.many_gpus)
-    work = _paper_work(workload, model, rng) if measured is None else measured.draw(count, rng)
+    costs = _paper_costs(workload, model, rng) if measured is None else measured.draw(count, rng)
     gaps = rng.geometric(workload.arrival_probability, size=count)
     if workload.total_work == "cells":
         total = (length * gpus).astype(np.float64) * model.cell_distance
     elif measured is None:
-        alone = alone_flops(model, gpus, work.minibatch_distance, work.per_root_s)
+        alone = alone_flops(model, gpus, costs.minibatch_distance, costs.per_root_s)
         total = length * model.step_s * alone
     else:
-        total = length * model.step_s * measured.as_asked(gpus, work)
+        total = length * model.step_s * measured.as_asked(gpus, costs)
     return PlacementJobs(
         arrival_step=(np.cumsum(gaps) - gaps[0]) // workload.chances_per_step,
         length_steps=length,
         gpus=gpus,
-        minibatch_distance=work.minibatch_distance,
-        reduction_per_root_s=work.per_root_s,
+        minibatch_distance=costs.minibatch_distance,
+        reduction_per_root_s=costs.per_root_s,
         total_distance=total,
-        kind=work.kind,
+        kind=costs.kind,
     )
 
 
-def _paper_work(workload: PlacementWorkload, model: SpeedModel, rng: np.random.Generator) -> Work:
+def _paper_costs(
+    workload: PlacementWorkload, model: SpeedModel, rng: np.random.Generator
+) -> MinibatchCosts:
     count, table = workload.jobs, profiles(workload.profiles)
     chosen = rng.integers(len(table), size=count)
     flops = np.array([profile.flops_per_example for profile in table])[chosen]
     gradient_mb = np.array([profile.gradient_mb for profile in table])[chosen]
-    return Work(
+    return MinibatchCosts(
         minibatch_distance=model.minibatch_distance(flops, rng.choice(MINIBATCHES, size=count)),
         per_root_s=model.reduction_per_root_s(gradient_mb),
         kind=np.zeros(count, dtype=np.int64),

@@ -17,7 +17,7 @@ from itertools import combinations_with_replacement
 import networkx as nx
 import numpy as np
 
-from mirage.placement.speed import Ints, SpeedModel, Work
+from mirage.placement.speed import Ints, MinibatchCosts, SpeedModel
 from mirage.placement.topology import Bools, Floats, Gpu, Topology, add_link
 
 NODES, GPUS_PER_NODE = 4, 4
@@ -103,27 +103,27 @@ class MeasuredLaw:
         full = np.arange(NODES * GPUS_PER_NODE + 1)[:, None] - GPUS_PER_NODE * nodes
         self._packed_code = code_of(np.clip(full, 0, GPUS_PER_NODE))
 
-    def draw(self, count: int, rng: np.random.Generator) -> Work:
+    def draw(self, count: int, rng: np.random.Generator) -> MinibatchCosts:
         """Jobs of random kinds. Their FLOPs are such that one GPU reaches the model's peak."""
         kind = rng.integers(len(self._kinds.names), size=count)
-        return Work(
+        return MinibatchCosts(
             minibatch_distance=self._kinds.alone_s[kind] * self._peak_flops,
             per_root_s=self._kinds.per_root_s[kind],
             kind=kind,
         )
 
-    def speeds(self, assigned: Bools, work: Work) -> Floats:
+    def speeds(self, assigned: Bools, costs: MinibatchCosts) -> Floats:
         counts = (assigned.astype(np.float32) @ self._on_node).astype(np.int64)
-        return self._speed(assigned.sum(axis=-1), code_of(counts), work)
+        return self._speed(assigned.sum(axis=-1), code_of(counts), costs)
 
-    def packed(self, gpus: Ints, work: Work) -> Floats:
-        return self._speed(gpus, self._packed_code[gpus], work)
+    def packed(self, gpus: Ints, costs: MinibatchCosts) -> Floats:
+        return self._speed(gpus, self._packed_code[gpus], costs)
 
-    def as_asked(self, gpus: Ints, work: Work) -> Floats:
-        return self.packed(gpus, work)
+    def as_asked(self, gpus: Ints, costs: MinibatchCosts) -> Floats:
+        return self.packed(gpus, costs)
 
-    def _speed(self, gpus: Ints, code: Ints, work: Work) -> Floats:
-        kind, code, gpus = np.broadcast_arrays(work.kind, code, gpus)
+    def _speed(self, gpus: Ints, code: Ints, costs: MinibatchCosts) -> Floats:
+        kind, code, gpus = np.broadcast_arrays(costs.kind, code, gpus)
         step_s = self._kinds.step_s[kind, code]
-        found: Floats = np.where(gpus > 0, work.minibatch_distance * gpus / step_s, 0.0)
+        found: Floats = np.where(gpus > 0, costs.minibatch_distance * gpus / step_s, 0.0)
         return found

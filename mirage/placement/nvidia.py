@@ -8,6 +8,7 @@ NUMA node), SYS (between NUMA nodes; SOC with older drivers).
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import dropwhile
 
@@ -94,16 +95,8 @@ def parse_topo(text: str, source: str) -> GpuLinks:
     count = len(rows)
     matrix = []
     for nth, (number, words) in enumerate(rows):
-        cells = words[:count]
-        for other, word in enumerate(cells):
-            if not _WORD.fullmatch(word) or (word == "X") != (nth == other):
-                raise InputError(
-                    f"{source}, line {number}: {word!r} between GPU{nth} and GPU{other}:"
-                    " expected X, NV#, PIX, PXB, PHB, NODE or SYS"
-                )
-        if len(cells) < count:
-            raise InputError(f"{source}, line {number}: {len(cells)} of {count} GPUs in the row")
-        matrix.append(tuple("SYS" if word == "SOC" else word for word in cells))
+        _check_row(words[:count], nth, count, f"{source}, line {number}")
+        matrix.append(tuple("SYS" if word == "SOC" else word for word in words[:count]))
     for nth, row in enumerate(matrix):
         for other in range(nth):
             if row[other] != matrix[other][nth]:
@@ -116,3 +109,18 @@ def parse_topo(text: str, source: str) -> GpuLinks:
     numa = [words[1:2] for words in behind]
     has_numa = all(len(each) == 1 and each[0].isdigit() for each in numa)
     return GpuLinks(words=tuple(matrix), numa=tuple(each[0] for each in numa) if has_numa else ())
+
+
+def _check_row(cells: Sequence[str], nth: int, count: int, place: str) -> None:
+    """Of the nth GPU of ``count``; ``place`` names its line."""
+    for other, word in enumerate(cells):
+        where = f"{place}: {word!r} between GPU{nth} and GPU{other}"
+        if not _WORD.fullmatch(word):
+            raise InputError(f"{where}: expected X, NV#, PIX, PXB, PHB, NODE or SYS")
+        if (word == "X") != (nth == other):
+            raise InputError(
+                f"{where}: X stands for a GPU and itself, and nowhere else. A row or a column is"
+                " missing or out of order: give all of the output of nvidia-smi topo -m"
+            )
+    if len(cells) < count:
+        raise InputError(f"{place}: {len(cells)} of {count} GPUs in the row")

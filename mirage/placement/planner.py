@@ -22,7 +22,7 @@ from typing import Protocol
 import numpy as np
 
 from mirage.placement.packing import best_fit
-from mirage.placement.speed import SpeedLaw, Work
+from mirage.placement.speed import MinibatchCosts, SpeedLaw
 from mirage.placement.topology import Bools, Floats, Topology
 from mirage.placement.world import Ints, PlacementWorld
 
@@ -47,7 +47,7 @@ class Queue:
     """Their GPUs of the step before, [J, M]."""
     left: Floats
     """FLOPs that they still have to compute, [J]."""
-    work: Work
+    costs: MinibatchCosts
     """[J]."""
     lost_s: Floats
     """Seconds of this step that a job loses unless it keeps its GPUs, [J]."""
@@ -67,7 +67,7 @@ def queue_of(world: PlacementWorld, cluster: int) -> Queue:
         waited=world.time - world.arrival[cluster, jobs],
         held=held,
         left=(world.total - world.done)[cluster, jobs],
-        work=world.work(cluster, jobs),
+        costs=world.costs(cluster, jobs),
         lost_s=np.where(held.any(axis=1), price.move_s, again),
     )
 
@@ -215,7 +215,7 @@ class _Search:
         """The sum of the jobs' gains with shared links, [L, M] -> [L]."""
         queue = self._queue
         assigned = owners[:, None, :] == self._index
-        speed = self._law.speeds(assigned, queue.work)
+        speed = self._law.speeds(assigned, queue.costs)
         same = (assigned == queue.held).all(axis=-1)
         total: Floats = self._gain(speed, self._step_s - np.where(same, 0.0, queue.lost_s)).sum(
             axis=1
@@ -235,7 +235,7 @@ class _Search:
         sizes = tried if elastic else np.unique(queue.asked)
         n = sizes[:, None]
         lost_s = np.where(n == self._held_sizes, 0.0, queue.lost_s)
-        gains = self._gain(self._law.packed(n, queue.work), self._step_s - lost_s).T
+        gains = self._gain(self._law.packed(n, queue.costs), self._step_s - lost_s).T
         if not elastic:
             gains = np.where(sizes == queue.asked[:, None], gains, NEVER)
         return np.concatenate([np.zeros((len(gains), 1)), gains], axis=1), sizes

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mirage.placement.planner import Queue, SearchAdvice, places, queue_of
-from mirage.placement.speed import SpeedLaw, Work
+from mirage.placement.speed import MinibatchCosts, SpeedLaw
 from mirage.placement.topology import Bools, Floats, Topology
 from mirage.placement.world import Ints, PlacementWorld
 
@@ -78,10 +78,10 @@ class Eyes:
         return scene, queues
 
     def _jobs(self, queue: Queue, behind: float) -> Singles:
-        gpus, work = len(self._topology), queue.work
+        gpus, costs = len(self._topology), queue.costs
         sizes = _SIZES[gpus >= _SIZES][:, None]
-        steps = queue.left / (self._law.as_asked(sizes, work) * self._step_s)
-        asked_steps = queue.left / (self._law.as_asked(queue.asked, work) * self._step_s)
+        steps = queue.left / (self._law.as_asked(sizes, costs) * self._step_s)
+        asked_steps = queue.left / (self._law.as_asked(queue.asked, costs) * self._step_s)
         held = queue.held.sum(axis=1)
         count = np.full(len(queue.rows), len(queue.rows) / gpus)
         columns = [
@@ -91,7 +91,7 @@ class Eyes:
             np.log(steps[0] + 1e-3),
             np.log(steps.min(axis=0) + 1e-3),
             np.log(sizes[steps.argmin(axis=0), 0]),
-            np.log(self._communication(work) + 1e-3),
+            np.log(self._communication(costs) + 1e-3),
             np.log1p(held),
             held > 0,
             self._topology.racks(queue.held) / 4,
@@ -103,9 +103,9 @@ class Eyes:
         table: Singles = np.stack(columns, axis=1).astype(np.float32)
         return table
 
-    def _communication(self, work: Work) -> Floats:
+    def _communication(self, costs: MinibatchCosts) -> Floats:
         """Time of a reduction by the square root of the GPUs, as a share of the training's, [J]."""
-        alone, pair = (self._law.as_asked(np.array(n), work) for n in (1, 2))
+        alone, pair = (self._law.as_asked(np.array(n), costs) for n in (1, 2))
         found: Floats = np.maximum(2 * alone / pair - 1, 0.0) / np.sqrt(2)
         return found
 

@@ -19,7 +19,7 @@ Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Work:
+class MinibatchCosts:
     """What a law of speed needs to know of jobs; arrays of one shape, [..., J]."""
 
     minibatch_distance: Floats
@@ -33,16 +33,16 @@ class Work:
 class SpeedLaw(Protocol):
     """How fast jobs run, in FLOPS, on the GPUs of one topology."""
 
-    def speeds(self, assigned: Bools, work: Work) -> Floats:
+    def speeds(self, assigned: Bools, costs: MinibatchCosts) -> Floats:
         """Beside each other on their GPUs; 0 without any. ``assigned`` [..., J, M] -> [..., J]."""
 
-    def packed(self, gpus: Ints, work: Work) -> Floats:
+    def packed(self, gpus: Ints, costs: MinibatchCosts) -> Floats:
         """Alone, on so many GPUs as close together as the topology allows; 0 for 0.
 
-        ``gpus`` has a shape that broadcasts with that of ``work``.
+        ``gpus`` has a shape that broadcasts with that of ``costs``.
         """
 
-    def as_asked(self, gpus: Ints, work: Work) -> Floats:
+    def as_asked(self, gpus: Ints, costs: MinibatchCosts) -> Floats:
         """What a job counts on that asks for so many GPUs: the terms of equation 5."""
 
 
@@ -156,25 +156,25 @@ class PaperLaw:
         self._racks_of: Ints = np.searchsorted(racks, np.arange(len(topology) + 1)) + 1
         """Fewest racks that hold so many GPUs, [M + 1]."""
 
-    def speeds(self, assigned: Bools, work: Work) -> Floats:
+    def speeds(self, assigned: Bools, costs: MinibatchCosts) -> Floats:
         return speeds(
             self._model,
             self._topology,
             assigned,
-            minibatch_distance=work.minibatch_distance,
-            per_root_s=work.per_root_s,
+            minibatch_distance=costs.minibatch_distance,
+            per_root_s=costs.per_root_s,
         )
 
-    def packed(self, gpus: Ints, work: Work) -> Floats:
+    def packed(self, gpus: Ints, costs: MinibatchCosts) -> Floats:
         model = self._model
         spread = 1 + model.rack_factor * (self._racks_of[gpus] - 1)
-        reduction_s = model.rack_reduction_s(work.per_root_s, gpus) * spread
-        found: Floats = work.minibatch_distance * gpus
-        return found / (model.training_s(work.minibatch_distance) + reduction_s)
+        reduction_s = model.rack_reduction_s(costs.per_root_s, gpus) * spread
+        found: Floats = costs.minibatch_distance * gpus
+        return found / (model.training_s(costs.minibatch_distance) + reduction_s)
 
-    def as_asked(self, gpus: Ints, work: Work) -> Floats:
+    def as_asked(self, gpus: Ints, costs: MinibatchCosts) -> Floats:
         """On one rack, whatever its size."""
-        return alone_flops(self._model, gpus, work.minibatch_distance, work.per_root_s)
+        return alone_flops(self._model, gpus, costs.minibatch_distance, costs.per_root_s)
 
 
 def alone_flops(model: SpeedModel, gpus: Ints, distance: Floats, per_root_s: Floats) -> Floats:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from mirage.errors import InputError
 from mirage.placement.jobs import PlacementJobs, check_fits
-from mirage.placement.speed import PaperLaw, SpeedLaw, SpeedModel, Work
+from mirage.placement.speed import MinibatchCosts, PaperLaw, SpeedLaw, SpeedModel
 from mirage.placement.topology import Bools, Floats, Topology
 
 Ints = npt.NDArray[np.int64]
@@ -94,7 +94,9 @@ class PlacementWorld:
         self.per_root_s: Floats = np.stack([each.reduction_per_root_s for each in sequences])
         self.total: Floats = np.stack([each.total_distance for each in sequences])
         self.kind: Ints = np.stack([each.kind for each in sequences])
-        every = Work(minibatch_distance=self.distance, per_root_s=self.per_root_s, kind=self.kind)
+        every = MinibatchCosts(
+            minibatch_distance=self.distance, per_root_s=self.per_root_s, kind=self.kind
+        )
         self.idle_cost = self.law.as_asked(self.gpus, every)
         """Equation 5 of each job, [B, K], FLOPS."""
         peak = len(config.topology) * self._model.efficiency * self._model.gpu_flops
@@ -196,21 +198,23 @@ class PlacementWorld:
 
     def speeds_of(self, assigned: Bools) -> Floats:
         """FLOPS that the slots' jobs would have on these GPUs: [..., N, M] of B clusters -> [B, N]."""
-        work = Work(
+        costs = MinibatchCosts(
             minibatch_distance=np.asarray(self.of_slots(self.distance), dtype=np.float64),
             per_root_s=np.asarray(self.of_slots(self.per_root_s), dtype=np.float64),
             kind=np.asarray(self.of_slots(self.kind), dtype=np.int64),
         )
-        return self.law.speeds(assigned, work)
+        return self.law.speeds(assigned, costs)
 
     def rewards_of(self, cluster: int, assigned: Bools) -> Floats:
         """Equation 4 of many assignments of one cluster in its state: [L, rows, M] -> [L]."""
-        speed = self.law.speeds(assigned, self.work(cluster, np.maximum(self.slot_job[cluster], 0)))
+        speed = self.law.speeds(
+            assigned, self.costs(cluster, np.maximum(self.slot_job[cluster], 0))
+        )
         return self._reward(slice(cluster, cluster + 1), assigned, speed)
 
-    def work(self, cluster: int, jobs: Ints) -> Work:
+    def costs(self, cluster: int, jobs: Ints) -> MinibatchCosts:
         """Of some jobs of a cluster, [J]."""
-        return Work(
+        return MinibatchCosts(
             minibatch_distance=self.distance[cluster, jobs],
             per_root_s=self.per_root_s[cluster, jobs],
             kind=self.kind[cluster, jobs],

@@ -12,16 +12,16 @@ from mirage.placement.planner import Planner
 from mirage.placement.rollout import roll_out
 from mirage.placement.schedulers import scheduler
 from mirage.placement.setting import PlacementSetting
-from mirage.placement.speed import PaperLaw, SpeedModel, Work
+from mirage.placement.speed import PaperLaw, SpeedModel, MinibatchCosts
 
 KINDS, TOPOLOGY, MODEL = pollux_kinds(), four_nodes(), SpeedModel()
 LAW = MeasuredLaw(MODEL, KINDS, TOPOLOGY)
 PEAK = MODEL.efficiency * MODEL.gpu_flops
 
 
-def work(name: str) -> Work:
+def costs(name: str) -> MinibatchCosts:
     kind = np.array([KINDS.names.index(name)])
-    return Work(
+    return MinibatchCosts(
         minibatch_distance=KINDS.alone_s[kind] * PEAK,
         per_root_s=KINDS.per_root_s[kind],
         kind=kind,
@@ -32,7 +32,7 @@ def speed(name: str, *gpus: int) -> float:
     """In GPUs that lose nothing."""
     held = np.zeros((1, 16), dtype=bool)
     held[0, list(gpus)] = True
-    return float(LAW.speeds(held, work(name))[0] / PEAK)
+    return float(LAW.speeds(held, costs(name))[0] / PEAK)
 
 
 def test_speeds_are_the_measured_steps():
@@ -47,7 +47,7 @@ def test_speeds_are_the_measured_steps():
 
 def test_packed_is_as_few_nodes_as_hold_them():
     sizes = np.array([[0], [1], [4], [6]])
-    packed = LAW.packed(sizes, work("imagenet 20"))[:, 0] / PEAK
+    packed = LAW.packed(sizes, costs("imagenet 20"))[:, 0] / PEAK
     expected = [speed("imagenet 20", *range(n)) for n in (0, 1, 4, 6)]
     assert packed == pytest.approx(expected)
 

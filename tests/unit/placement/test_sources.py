@@ -125,6 +125,14 @@ def test_a_wrong_topology_conf_is_refused_with_its_line(text, message):
             "GPU1 - GPU0 is SYS in one row and NV12 in the other",
         ),
         ("GPU0\t X \tPIX\nGPU1\tPIX", "line 2: 1 of 2 GPUs in the row"),
+        (
+            TOPO.replace("GPU1\tNV12\t X ", "GPU1\tX\t X "),
+            "line 3: 'X' between GPU1 and GPU0: X stands for a GPU and itself, and nowhere else",
+        ),
+        (
+            TOPO.replace("GPU1\tNV12\t X \tSYS\tSYS\tSYS\t0-15\t0\n", ""),
+            "line 3: 'SYS' between GPU1 and GPU1: X stands for .* row or a column is missing",
+        ),
     ],
 )
 def test_a_text_of_another_form_is_refused(text, message):
