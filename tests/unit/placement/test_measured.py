@@ -12,7 +12,7 @@ from mirage.placement.planner import Planner
 from mirage.placement.rollout import roll_out
 from mirage.placement.schedulers import scheduler
 from mirage.placement.setting import PlacementSetting
-from mirage.placement.speed import PaperLaw, SpeedModel, MinibatchCosts
+from mirage.placement.speed import MinibatchCosts, PaperLaw, SpeedModel
 
 KINDS, TOPOLOGY, MODEL = pollux_kinds(), four_nodes(), SpeedModel()
 LAW = MeasuredLaw(MODEL, KINDS, TOPOLOGY)
