@@ -8,12 +8,16 @@ probabilities; `square` and `absolute` are section 6.5's ablation.
 A copy that only ever saw its teacher's states is lost after its own first mistake, such as a PS
 without a worker. So where the teacher can be asked, the policy also acts itself in later rounds,
 and the teacher says what it would have done (DAgger, Ross et al. 2011).
+
+The paper's network has weights of its own for each place of a batch, and learns each place alone.
+So the jobs of an example are put in another order whenever it is used, unless the teacher goes by
+the order of arrival.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 import numpy as np
@@ -59,10 +63,32 @@ class Examples:
             good=np.concatenate([self.good, more.good]),
         )
 
-    def tensors(self, rows: Ints) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def rows(self, rows: Ints) -> Examples:
+        """Some of them."""
+        columns = {each.name: getattr(self, each.name)[rows] for each in fields(self)}
+        return Examples(**columns)
+
+    def shuffled(self, rng: np.random.Generator) -> Examples:
+        """With the jobs of each in a random order; they still take the first places."""
+        n, places = self.there.shape
+        order = np.where(self.there, rng.random((n, places)), 2.0).argsort(axis=1)
+        row = np.arange(n)[:, None]
+
+        def actions(values: Bools) -> Bools:
+            tasks = values[:, :-1].reshape(n, places, KINDS)[row, order]
+            return np.concatenate([tasks.reshape(n, -1), values[:, -1:]], axis=1)
+
+        return Examples(
+            state=self.state[row, order],
+            there=self.there[row, order],
+            possible=actions(self.possible),
+            good=actions(self.good),
+        )
+
+    def tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """State, places with a job, possible and good actions."""
         columns = (self.state, self.there, self.possible, self.good)
-        state, there, possible, good = (torch.from_numpy(each[rows]) for each in columns)
+        state, there, possible, good = map(torch.from_numpy, columns)
         return state, there, possible, good
 
 
@@ -156,16 +182,21 @@ def imitate(
     batch: int,
     rate: float,
     loss: Loss = "cross-entropy",
+    shuffle: bool,
     seed: int,
     progress: Report | None = None,
 ) -> FitResult:
-    """Trains the policy network on a teacher's decisions; ``steps`` gradient steps with Adam."""
+    """Trains the policy network on a teacher's decisions; ``steps`` gradient steps with Adam.
+
+    ``shuffle``: jobs of an example are put in a new order whenever it is used.
+    """
     rng = np.random.default_rng(seed)
     optimizer = torch.optim.Adam(networks.policy.parameters(), lr=rate)
 
     def train_round(done: int) -> float:
         set_rate(optimizer, cosine(rate, rate / 20, done / steps))
-        state, there, possible, good = examples.tensors(rng.integers(len(examples), size=batch))
+        some = examples.rows(rng.integers(len(examples), size=batch))
+        state, there, possible, good = (some.shuffled(rng) if shuffle else some).tensors()
         value = _loss(loss, log_policy(networks.logits(state, there), possible), good)
         descend(optimizer, value, most_norm=1.0)
         return float(value.detach())
@@ -183,6 +214,6 @@ def _loss(kind: Loss, log_probs: Tensor, good: Tensor) -> Tensor:
 
 def agreement(networks: Networks, examples: Examples) -> float:
     """Share of the decisions in which the policy's first choice is as good as the teacher's."""
-    state, there, possible, good = examples.tensors(np.arange(len(examples)))
+    state, there, possible, good = examples.tensors()
     chosen = log_probs_of(networks, state, there, possible).argmax(dim=-1, keepdim=True)
     return float(good.gather(1, chosen).float().mean())

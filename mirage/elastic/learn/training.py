@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from torch import nn
 
-from mirage.elastic.baselines import BASELINES, baseline
+from mirage.elastic.baselines import BASELINES, BY_ARRIVAL, baseline
 from mirage.elastic.gain_policy import GainNetwork
 from mirage.elastic.learn.evolution import EvolutionLearner, EvolutionOptions, learn_by_evolution
 from mirage.elastic.learn.federated import (
@@ -49,18 +49,26 @@ class SupervisedOptions(MethodOptions):
     """Job sequences that the teacher schedules, in each round."""
     rounds: Count = 3
     """In those after the first the policy acts itself in half of the slots."""
-    steps: Count = 700
+    steps: Count = 2000
     """Gradient steps of a round."""
     batch: Count = 256
-    rate: Rate = 0.001
+    rate: Rate = 0.002
     loss: Loss = "cross-entropy"
+    order: Literal["by-teacher", "shuffled", "kept"] = "by-teacher"
+    """Of the jobs in an example; `by-teacher`: kept for `fifo` and for a recorded schedule."""
+
+    def shuffles(self, teacher: str | None) -> bool:
+        """Whether jobs are shuffled; ``teacher``: a name of `BASELINES`; None: a log."""
+        if self.order == "by-teacher":
+            return teacher is not None and teacher not in BY_ARRIVAL
+        return self.order == "shuffled"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions(MethodOptions):
     """All that `--set` changes."""
 
-    hidden: tuple[Count, ...] = (256, 128)
+    hidden: tuple[Count, ...] = (512, 256)
     phases: Literal["both", "supervised", "online"] = "both"
     """Figure 10: which phases there are."""
     validation: Count = 12
@@ -89,7 +97,7 @@ def default_options(method: str) -> Options:
         hidden=(32, 1, 4),
         algorithm="proximal",
         score_every=5,
-        supervised=SupervisedOptions(rounds=2, steps=400, sequences=6),
+        supervised=SupervisedOptions(rounds=2, steps=400, sequences=6, rate=0.001),
     )
 
 
@@ -333,6 +341,7 @@ class _Training:
                 batch=options.batch,
                 rate=options.rate,
                 loss=options.loss,
+                shuffle=options.shuffles(None if log else plan.teacher),
                 seed=seed,
                 progress=self._progress,
             )

@@ -135,6 +135,41 @@ def test_a_recorded_teacher_names_all_actions_that_are_as_good(tiny):
     assert world.allowed().any()
 
 
+def test_shuffled_examples_keep_each_jobs_state_with_its_actions(tiny):
+    recorder = Recorder(teacher=baseline("drf"), encoder=PaperEncoder(), places=4)
+    examples = recorder.record(tiny.world, tiny.sequences(Part.TRAINING, 1, 2), seed=1)
+    shuffled = examples.shuffled(np.random.default_rng(1))
+
+    def jobs(of):
+        actions = np.stack([of.possible, of.good])[:, :, :-1].reshape(2, len(of), 4, KINDS)
+        whole = np.concatenate([of.state, of.there[..., None], *actions], axis=-1)
+        return [sorted(map(tuple, each.tolist())) for each in whole]
+
+    assert jobs(shuffled) == jobs(examples)
+    assert (shuffled.there == examples.there).all()
+    assert (shuffled.good[:, -1] == examples.good[:, -1]).all()
+    assert not np.array_equal(shuffled.state, examples.state)
+
+
+def test_jobs_are_shuffled_where_the_teacher_does_not_go_by_arrival():
+    auto = SupervisedOptions()
+    teachers = ("drf", "optimus", "fifo", "fifo-published", None)
+    assert [auto.shuffles(each) for each in teachers] == [True, True, False, False, False]
+    assert SupervisedOptions(order="shuffled").shuffles(None)
+    assert not SupervisedOptions(order="kept").shuffles("drf")
+
+
+def test_a_copy_of_drf_is_as_good_as_drf(tiny):
+    options = TrainingOptions(
+        hidden=(128,),
+        phases="supervised",
+        validation=20,
+        supervised=SupervisedOptions(sequences=20, steps=400),
+    )
+    scores = train(ElasticPlan(setting=tiny, options=options)).scores
+    assert scores["supervised"] == pytest.approx(scores["drf"], rel=0.06)
+
+
 def test_batches_cover_all_jobs_and_a_void_ends_its_batch_alone(tiny):
     world = ElasticWorld(tiny.world, tiny.sequences(Part.TEST, 1, 1))
     world.slot = int(world.arrival.max())
