@@ -45,6 +45,9 @@ class SiteHistory:
     trace: Trace
     inferred: Inference
     cluster: ClusterConfig
+    """The nodes that the history shows, under the site's scheduler or an assumed one."""
+    site: ClusterConfig | None
+    """As the site describes itself; None: only the history is known."""
     notes: tuple[str, ...]
 
 
@@ -60,12 +63,14 @@ def site_history(source: HistorySource, folder: Path) -> SiteHistory:
     try:
         inferred = infer(trace)
         trace = with_dependencies(trace, inferred)
-        cluster = _cluster(trace, inferred, site)
+        cluster = guessed_cluster(trace, inferred, site)
     except TraceError as error:
         raise InputError(str(error)) from error
     write_trace(trace, folder / TRACE)
     (folder / CLUSTER).write_text(write_toml(cluster), encoding="utf-8")
-    return SiteHistory(trace=trace, inferred=inferred, cluster=cluster, notes=tuple(notes))
+    return SiteHistory(
+        trace=trace, inferred=inferred, cluster=cluster, site=site, notes=tuple(notes)
+    )
 
 
 def _records(source: HistorySource, folder: Path) -> Path:
@@ -84,8 +89,3 @@ def _site(source: HistorySource) -> ClusterConfig | None:
         except SimulationError as error:
             raise InputError(f"--slurm-conf: {error}") from error
     return None if source.sacct is not None else Survey(Runner()).cluster()
-
-
-def _cluster(trace: Trace, inferred: Inference, site: ClusterConfig | None) -> ClusterConfig:
-    """The nodes that the history shows, over time, under the site's scheduler."""
-    return guessed_cluster(trace, inferred, site)

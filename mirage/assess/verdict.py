@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mirage.assess.assessment import DEFAULT, FIXED, SiteAssessment
+from mirage.assess.assessment import SiteAssessment
+from mirage.assess.simulated import DEFAULT, FIXED, main_row
+from mirage.domain import Mode
 from mirage.figures.words import day, hours, percent, several
-from mirage.provision.chains.figures import ChainSummary
 from mirage.provision.evaluation.protocol import REACTIVE
 from mirage.provision.evaluation.report.words import nodes_words
 from slurm_sim.seconds import DAY_S, HOUR_S
@@ -14,14 +15,14 @@ from slurm_sim.seconds import DAY_S, HOUR_S
 CYCLES = 144
 """Of the service in a day: one squeue and one sinfo each."""
 ENOUGH_DAYS = 90
-"""So many days or more show more than one state of a queue."""
+"""A history of this length shows more than one state of a queue."""
 FEW_GAIN = 0.01
 """Below this gain of goodput a site hardly notices."""
 
 
 def headline(found: SiteAssessment) -> str:
     """Whether it is worth it, in a sentence."""
-    row = main_row(found)
+    row = main_row(found.chains)
     if row is None or row.gain is None:
         return f"Not simulated: {found.why_no_chains.rstrip('.')}"
     before = row.goodput.value - row.gain.value
@@ -38,35 +39,28 @@ def headline(found: SiteAssessment) -> str:
 
 def sentences(found: SiteAssessment) -> list[str]:
     """At most ten, for a terminal and for the page."""
-    return [*_site(found), *_chains_of_today(found), *_with_mirage(found), *_trust(found)]
-
-
-def main_row(found: SiteAssessment) -> ChainSummary | None:
-    """The default policy's row for training chains where it gains most."""
-    if found.chains is None:
-        return None
-    rows = [
-        row
-        for row in found.chains.figures.summary
-        if row.method == DEFAULT and row.mode == "train" and row.gain is not None
+    return [
+        *_site(found),
+        *_chains_of_today(found),
+        *_with_mirage(found),
+        *_routing(found),
+        *_trust(found),
     ]
-    return max(rows, key=lambda row: row.gain.value if row.gain else 0.0, default=None)
 
 
 def _site(found: SiteAssessment) -> Iterator[str]:
     facts, waits = found.facts, found.waits
     yield (
-        f"{facts.jobs:,} jobs of {several(facts.users, 'user')} on {several(facts.nodes, 'node')},"
-        f" {day(facts.first_s)} to {day(facts.last_s)}; {percent(facts.busy)} of the nodes are busy."
-    )
-    yield (
-        f"A job waits {hours(waits.all_jobs.mean_s / HOUR_S)} on average, one in ten longer than"
-        f" {hours(waits.all_jobs.p90_s / HOUR_S)}; {percent(waits.contention)} of the hours waited"
-        " are for nodes, the rest for dependencies and limits."
+        f"{several(facts.jobs, 'job')} of {several(facts.users, 'user')} on"
+        f" {several(facts.nodes, 'node')}, {day(facts.first_s)} to {day(facts.last_s)};"
+        f" {percent(facts.busy)} of the nodes are busy."
     )
     longest = max(waits.by_size, key=lambda row: row.mean_s)
     yield (
-        f"Jobs on {_nodes(longest.name)} wait longest: {hours(longest.mean_s / HOUR_S)} on average."
+        f"A job waits {hours(waits.all_jobs.mean_s / HOUR_S)} on average, one in ten longer than"
+        f" {hours(waits.all_jobs.p90_s / HOUR_S)}; {percent(waits.contention)} of the hours waited"
+        f" are for nodes. Jobs on {_nodes(longest.name)} wait longest:"
+        f" {hours(longest.mean_s / HOUR_S)} on average."
     )
 
 
@@ -87,14 +81,14 @@ def _with_mirage(found: SiteAssessment) -> Iterator[str]:
         yield f"Chains with Mirage were not simulated: {found.why_no_chains.rstrip('.')}."
         return
     for row in found.chains.figures.summary:
-        if row.method != DEFAULT or row.mode != "train":
+        if row.method != DEFAULT or row.mode != Mode.TRAIN.value:
             continue
         before = found.chains.figures.row(row.nodes, row.mode, REACTIVE)
         fixed = found.chains.figures.row(row.nodes, row.mode, FIXED)
         yield (
             f"Simulated on {nodes_words(row.nodes)}: progress {_share(before.goodput.value)} of"
             f" the time as today, {_share(fixed.goodput.value)} with a fixed 3-h lead,"
-            f" {_share(row.goodput.value)} with Mirage, a handover each"
+            f" {_share(row.goodput.value)} with Mirage, which hands over every"
             f" {hours(row.link_h.value)}."
         )
     yield (
@@ -103,22 +97,46 @@ def _with_mirage(found: SiteAssessment) -> Iterator[str]:
     )
 
 
+def _routing(found: SiteAssessment) -> Iterator[str]:
+    routing = found.routing
+    if routing is None:
+        yield f"Routing between partitions: {found.why_no_routing.rstrip('.')}."
+        return
+    yield (
+        f"Routing by best-fit: {several(routing.jobs, 'GPU job')} would wait"
+        f" {hours(routing.routed_h)} on average, {hours(routing.recorded_h)} in the partitions that"
+        " their users chose."
+    )
+
+
 def _trust(found: SiteAssessment) -> Iterator[str]:
     if not found.facts.scheduler_is_known:
-        yield (
-            "The history does not tell which priorities the site has; they decide how long a"
-            " successor waits. Give --slurm-conf for a verdict on this scheduler."
-        )
+        yield _priorities(found)
     days = found.facts.days
     if days < ENOUGH_DAYS:
         yield (
-            f"The history has {days:.0f} days: other months may differ; {ENOUGH_DAYS} or more"
-            " tell more."
+            f"The history has {several(round(days), 'day')}: other months may differ;"
+            f" {ENOUGH_DAYS} or more tell more."
         )
     if found.facts.users == 1:
         yield "All jobs are of one user: sacct shows others' jobs only to operators."
     if found.model is None:
         yield f"No model was trained: {found.why_no_model.rstrip('.')}."
+
+
+def _priorities(found: SiteAssessment) -> str:
+    """Whether the verdict hangs on what the history does not tell."""
+    unknown = "The history does not tell which priorities the site has"
+    here, there = main_row(found.chains), main_row(found.in_submission_order)
+    if here is None or there is None or here.gain is None or there.gain is None:
+        return f"{unknown}; they decide how long a successor waits. Give --slurm-conf."
+    same = (here.gain.value < FEW_GAIN) == (there.gain.value < FEW_GAIN)
+    before, after = there.goodput.value - there.gain.value, there.goodput.value
+    return (
+        f"{unknown}: age and fair share are assumed. In the order of submission (priority/basic) it"
+        f" would be {_share(before)} today and {_share(after)} with Mirage"
+        + (": the same verdict." if same else ", another verdict: give --slurm-conf.")
+    )
 
 
 def _nodes(name: str) -> str:

@@ -23,7 +23,8 @@ from mirage.cli.table import console
 from mirage.errors import InputError
 
 if TYPE_CHECKING:  # pandas and the simulator take a second to import
-    from mirage.assess.assessment import AssessmentPlan, SiteAssessment
+    from mirage.assess.assessment import SiteAssessment
+    from mirage.assess.plan import AssessmentPlan
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -86,8 +87,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _plan(args: argparse.Namespace) -> AssessmentPlan:
-    from mirage.assess.assessment import QUICK, THOROUGH, AssessmentPlan
     from mirage.assess.history import HistorySource
+    from mirage.assess.plan import QUICK, THOROUGH, AssessmentPlan
 
     return AssessmentPlan(
         source=HistorySource(

@@ -135,6 +135,7 @@ class TerminalReporter(Reporter):
     def __init__(self) -> None:
         self._bar: Bar | None = None
         self._task: TaskID | None = None
+        self._step = ""
 
     def __enter__(self) -> Self:
         return self
@@ -154,12 +155,18 @@ class TerminalReporter(Reporter):
     def caution(self, text: str) -> None:
         errors.print(escape(text))
 
+    def step(self, name: str, number: int, steps: int) -> None:
+        self._end_bar()
+        self._step = f"step {number} of {steps}, {name}: "
+        if errors.is_terminal:
+            errors.print(self._step.removesuffix(": "))
+
     def episodes(self, part: str, done: int, total: int) -> None:
         if not errors.is_terminal:
             return
         if self._bar is None:
             self._bar = _bar()
-            self._task = self._bar.add_task(part, total=None)
+            self._task = self._bar.add_task(f"{self._step}{part}", total=None)
             self._bar.start()
         assert self._task is not None
         self._bar.update(self._task, completed=done, total=total)
@@ -198,5 +205,6 @@ def _bar() -> Any:
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
+        TextColumn("left"),
     )
     return Progress(*columns, console=errors)

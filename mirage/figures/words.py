@@ -56,7 +56,7 @@ def instant(at_s: int) -> str:
 
 
 def several(count: int, one: str, many: str = "") -> str:
-    return f"{count} {one if count == 1 else many or one + 's'}"
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def listed(words: Sequence[str]) -> str:

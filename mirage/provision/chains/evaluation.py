@@ -10,11 +10,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import mirage
 from mirage.chain.script import MOST_AHEAD
 from mirage.domain import Mode
 from mirage.errors import InputError
-from mirage.figures.provenance import file_record, provenance
+from mirage.figures.provenance import file_record, provenance, sha256
+from mirage.models.recipe import RECIPE
 from mirage.provision.chains.figures import ChainFigures, chain_figures
+from mirage.provision.chains.kept import TrialFile
 from mirage.provision.chains.methods import DEFAULTS, ChainMethod, chain_methods
 from mirage.provision.chains.trial import ChainCase, ChainSite, ChainTrial, try_chains
 from mirage.provision.evaluation.protocol import ORACLE, REACTIVE
@@ -50,6 +53,8 @@ class ChainPlan:
     """Time limit of each link."""
     modes: tuple[Mode, ...] = (Mode.TRAIN, Mode.SERVICE)
     methods: tuple[str, ...] = DEFAULTS
+    with_oracle: bool = True
+    """It takes most of the time."""
     models: Path | None = None
     partition: str | None = None
     others: tuple[int, ...] = (0, 3, 10)
@@ -60,6 +65,8 @@ class ChainPlan:
     """A site's bound on competing links whose effect is shown (acting.most_ahead)."""
     at_most_s: int = 2 * HOUR_S
     """After so long no further begin is tried."""
+    kept: Path | None = None
+    """File of finished trials: an interrupted evaluation continues there; None: it begins again."""
     seed: int = 1
     """Of the bootstrap of the intervals."""
     workers: int = field(default_factory=lambda: os.cpu_count() or 1)
@@ -113,7 +120,7 @@ def evaluate_chains(plan: ChainPlan, reporter: Reporter = SILENT) -> ChainsEvalu
         raise InputError(f"--out {plan.out}: is a file; give a folder.")
     inputs = read_inputs(plan.trace, plan.cluster, plan.partition, reporter)
     site = _site(plan, inputs)
-    trials = _trials(plan, site, reporter)
+    trials = _trials(plan, site, _kept(plan), reporter)
     begins = len({trial.chains.begin_s for trial in trials})
     origin = provenance(
         plan.command(),
@@ -142,7 +149,7 @@ def _site(plan: ChainPlan, inputs: Inputs) -> ChainSite:
     site = ChainSite(
         background=background,
         partition=inputs.partition,
-        methods=chain_methods(plan.methods, models),
+        methods=chain_methods(plan.methods, models, with_oracle=plan.with_oracle),
         limit_s=plan.limit_s,
         lasts_s=plan.lasts_s,
     )
@@ -159,24 +166,53 @@ def _check_sizes(plan: ChainPlan, background: Background, partition: str) -> Non
         raise InputError("--lasts: expected longer than --limit, so that a chain has handovers.")
 
 
-def _trials(plan: ChainPlan, site: ChainSite, reporter: Reporter) -> list[ChainTrial]:
+def _kept(plan: ChainPlan) -> TrialFile | None:
+    if plan.kept is None:
+        return None
+    return TrialFile(
+        plan.kept,
+        {
+            "version": mirage.__version__,
+            "trace": sha256(plan.trace),
+            "cluster": sha256(plan.cluster),
+            "models": [sha256(path) for path in _recipes(plan)],
+            "partition": plan.partition,
+            "limit_s": plan.limit_s,
+            "lasts_s": plan.lasts_s,
+        },
+    )
+
+
+def _recipes(plan: ChainPlan) -> list[Path]:
+    """Of the models that methods name as `METHOD=FOLDER`."""
+    folders = [name.partition("=")[2] for name in plan.methods]
+    return [Path(folder) / RECIPE for folder in folders if folder]
+
+
+def _trials(
+    plan: ChainPlan, site: ChainSite, kept: TrialFile | None, reporter: Reporter
+) -> list[ChainTrial]:
     """Begin after begin, all methods of each, until the time is up."""
-    found: list[ChainTrial] = []
+    trials: list[ChainTrial] = []
     until_s, total = time.monotonic() + plan.at_most_s, 0
     begins_s = plan.begins_s()
     for begin_s in begins_s:
-        if found and time.monotonic() >= until_s:
+        cases = list(_cases(plan, site, begin_s))
+        missing = kept.missing(cases) if kept else cases
+        if trials and missing and time.monotonic() >= until_s:
             reporter.caution(
-                f"warning: the time is up (--at-most): {len(found) * len(begins_s) // total} of"
+                f"warning: the time is up (--at-most): {len(trials) * len(begins_s) // total} of"
                 f" {len(begins_s)} begins are judged"
             )
             break
-        cases = list(_cases(plan, site, begin_s))
         total = len(cases) * len(begins_s)
-        for _, trial in spread(try_chains, site, cases, plan.workers):
-            found.append(trial)
-            reporter.episodes("chains", len(found), total)
-    return found
+        trials += kept.found(cases) if kept else []
+        for _, trial in spread(try_chains, site, missing, plan.workers):
+            trials.append(trial)
+            if kept:
+                kept.add(trial)
+            reporter.episodes("chains", len(trials), total)
+    return trials
 
 
 def _cases(plan: ChainPlan, site: ChainSite, begin_s: int) -> Iterator[ChainCase]:

@@ -53,24 +53,30 @@ class ChainMethod:
         return make_pair_policy(config)
 
 
-def chain_methods(names: Sequence[str], models: Path | None) -> tuple[ChainMethod, ...]:
+def chain_methods(
+    names: Sequence[str], models: Path | None, *, with_oracle: bool = True
+) -> tuple[ChainMethod, ...]:
     """Those named, between reactive and oracle. Raises InputError."""
     named = [name for name in dict.fromkeys(names) if name not in (REACTIVE, ORACLE)]
     found = [
         ChainMethod(name=REACTIVE, about=ABOUT[REACTIVE]),
         *(_method(name, models) for name in named),
-        ChainMethod(
-            name=ORACLE,
-            about=(
-                "lets a successor in at the last hour from which it starts in time: it knows the"
-                " future, but not what its own later releases change"
-            ),
-        ),
+        *([_oracle()] if with_oracle else []),
     ]
     labels = [method.name for method in found]
     if twice := next((label for label in labels if labels.count(label) > 1), None):
         raise InputError(f"--methods: {twice} twice; name each method once.")
     return tuple(found)
+
+
+def _oracle() -> ChainMethod:
+    return ChainMethod(
+        name=ORACLE,
+        about=(
+            "lets a successor in at the last hour from which it starts in time: it knows the"
+            " future, but not what its own later releases change"
+        ),
+    )
 
 
 def _method(name: str, models: Path | None) -> ChainMethod:

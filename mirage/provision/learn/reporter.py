@@ -18,6 +18,9 @@ class Reporter:
     def caution(self, text: str) -> None:
         """What the result depends on and a user must know: a `note:` or a `warning:`."""
 
+    def step(self, name: str, number: int, steps: int) -> None:
+        """A step of a longer work begins, the ``number``-th of ``steps``."""
+
     def episodes(self, part: str, done: int, total: int) -> None:
         """How many episodes of a part are simulated. The last call has done == total."""
 

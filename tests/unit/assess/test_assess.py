@@ -12,13 +12,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from mirage.assess import assessment as steps
-from mirage.assess.assessment import Effort
+from mirage.assess import assessment
+from mirage.assess import plan as plans
 from mirage.assess.habits import habits_of
+from mirage.assess.plan import Effort
+from mirage.assess.routes import pools, routing_of
 from mirage.assess.waits import waits_of
 from mirage.cli import assess
 from mirage.domain import Mode
 from mirage.errors import MirageError
+from mirage.provision.chains import evaluation
+from slurm_sim import ClusterConfig, Partition
+from slurm_sim.config import named_nodes
 from slurm_sim.seconds import DAY_S, HOUR_S
 from slurm_sim.traces import Trace, make_trace
 from slurm_sim.traces.inference import infer
@@ -159,8 +164,9 @@ def little(monkeypatch: pytest.MonkeyPatch) -> None:
         judged=4,
         modes=(Mode.TRAIN,),
         most_sizes=1,
+        routed_days=14,
     )
-    monkeypatch.setattr(steps, "QUICK", effort)
+    monkeypatch.setattr(plans, "QUICK", effort)
 
 
 def test_from_a_file_of_sacct_to_a_page(tmp_path, little, capsys):
@@ -173,6 +179,12 @@ def test_from_a_file_of_sacct_to_a_page(tmp_path, little, capsys):
     assert "<title>" in (out / "assessment.html").read_text()
     record = json.loads((out / "assessment.json").read_text())
     assert {row["method"] for row in record["chains"]} == {"reactive", "goodput", "timer", "oracle"}
+    assert {row["method"] for row in record["chains_in_submission_order"]} == {
+        "reactive",
+        "goodput",
+    }
+    assert "one partition" in record["why_no_routing"]
+    assert "priority/basic" in said.replace("\n", " ")
     assert (out / "model" / "recipe.toml").exists()
     assert 'mode = "observe"' in (out / "mirage.toml").read_text()
     # Again: the model is there already.
@@ -191,6 +203,79 @@ def test_a_short_history_gives_the_queue_and_says_what_is_missing(tmp_path, litt
     assert "the history has 3 days" in said
     assert "All jobs are of one user" in said
     assert json.loads((out / "assessment.json").read_text())["chains"] is None
+
+
+def test_an_interrupted_call_continues_with_the_chains_that_are_missing(
+    tmp_path, little, monkeypatch
+):
+    monkeypatch.setattr(assessment, "_model", lambda *_: (None, "not asked for"))
+    out, tried = tmp_path / "out", []
+    words = ("--sacct", str(records(tmp_path, 30)), "--out", str(out), "--quick")
+    really = evaluation.try_chains
+
+    def third_fails(site: Any, case: Any) -> Any:
+        tried.append(case)
+        if len(tried) == 3:
+            raise KeyboardInterrupt
+        return really(site, case)
+
+    monkeypatch.setattr(evaluation, "try_chains", third_fails)
+    with pytest.raises(KeyboardInterrupt):
+        run(*words)
+    assert run(*words) == 0
+    names = [case.method for case in tried]
+    assert names[:3] == ["reactive", "goodput", "timer"]
+    assert names[3:5] == ["timer", "oracle"], "it continues with the trial that was interrupted"
+    assert names[5:] == ["reactive", "goodput"], "the chains in the order of submission"
+    shown = json.loads((out / "assessment.json").read_text())["chains"]
+    monkeypatch.setattr(evaluation, "try_chains", really)
+    assert run("--sacct", words[1], "--out", str(tmp_path / "whole"), "--quick") == 0
+    assert json.loads((tmp_path / "whole" / "assessment.json").read_text())["chains"] == shown
+
+
+def two_pools(**options: Any) -> ClusterConfig:
+    """Two partitions of two GPU nodes each, which share none."""
+    nodes = named_nodes(("a1", "a2", "b1", "b2"), cpus=8, gpus=2)
+    partitions = (Partition("gpu", ("a1", "a2")), Partition("spare", ("b1", "b2"), **options))
+    return ClusterConfig(nodes, partitions)
+
+
+def crowded() -> Trace:
+    """All users name `gpu`, where three jobs an hour come for two nodes; `spare` gets a job a day."""
+    jobs = [
+        job(at, at + 60, 50 * 60, timelimit_s=HOUR_S, gpus=2)
+        for at in range(0, 10 * DAY_S, 20 * 60)
+    ]
+    jobs += [
+        job(at, at + 60, 600, timelimit_s=HOUR_S, gpus=2, partition="spare")
+        for at in range(0, 10 * DAY_S, DAY_S)
+    ]
+    return trace(sorted(jobs, key=lambda each: each["submit"]))
+
+
+def test_routing_saves_the_wait_for_a_crowded_partition():
+    figures, why = routing_of(crowded(), two_pools(), days=4, seed=1)
+    assert why == ""
+    assert figures is not None
+    assert figures.recorded_h > 10
+    assert figures.routed_h < 0.5
+    assert figures.moved > figures.jobs / 4
+    assert figures.saved_h.value == pytest.approx(figures.recorded_h - figures.routed_h)
+
+
+def test_where_nothing_can_be_routed_it_says_why():
+    history = crowded()
+    shared = ClusterConfig(
+        two_pools().nodes, (Partition("gpu", ("a1", "a2")), Partition("spare", ("a2", "b1")))
+    )
+    assert pools(shared.partitions) == [{"gpu", "spare"}]
+    for site, said in (
+        (None, "which nodes each partition has"),
+        (shared, "share their nodes"),
+        (two_pools(max_time_s=60), "no job could run in a second partition"),
+    ):
+        assert said in routing_of(history, site, days=4, seed=1)[1]
+    assert "one partition" in routing_of(trace(busy()), None, days=4, seed=1)[1]
 
 
 def test_a_file_that_is_none_of_sacct_is_refused(tmp_path):

@@ -17,6 +17,7 @@ from mirage.domain import ActingMode, Mode
 from mirage.errors import InputError
 from mirage.provision.chains.decisions import ChainDecisions
 from mirage.provision.chains.figures import chain_figures
+from mirage.provision.chains.kept import TrialFile
 from mirage.provision.chains.methods import chain_methods
 from mirage.provision.chains.rules import ChainRule
 from mirage.provision.chains.run import POLL_S, USER, ChainJobs, Scenario, busy_cluster, run_chains
@@ -178,3 +179,16 @@ def test_rules_by_their_names():
     assert replace(rule, name="x").about.startswith("up to 3 successors")
     names = [method.name for method in chain_methods(["goodput", "oracle", "after:12h"], None)]
     assert names == ["reactive", "goodput", "after:12h", "oracle"]
+
+
+def test_finished_trials_are_kept_and_a_cut_line_is_not(tmp_path):
+    path, done = tmp_path / "trials.jsonl", trial(FIRST_S, "goodput", 4, [0.0, 3600.0])
+    other = trial(FIRST_S, "reactive", 20)
+    TrialFile(path, {"limit_s": 1}).add(done)
+    path.write_text(path.read_text() + '{"chains": {"begin_s": 16')
+    kept = TrialFile(path, {"limit_s": 1})
+    assert kept.missing([done.chains, other.chains]) == [other.chains]
+    (read,) = kept.found([done.chains, other.chains])
+    assert (read.chains, read.progress, read.ran_s) == (done.chains, done.progress, done.ran_s)
+    assert read.others_wait_s.tolist() == [0.0, 3600.0]
+    assert TrialFile(path, {"limit_s": 2}).found([done.chains]) == []

@@ -1,0 +1,85 @@
+"""What an assessment is asked for, and the facts that its steps share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from mirage.assess.history import HistorySource
+from mirage.domain import Mode
+from slurm_sim.seconds import DAY_S, MINUTE_S
+
+METHOD = "quantile"
+"""Of the model that is trained."""
+FEWEST_DAYS = 21
+"""With a shorter history nothing is simulated: policies know the waits of a week before."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """How much is simulated."""
+
+    begins: int
+    lasts_s: int
+    at_most_s: int
+    episodes: int
+    judged: int
+    modes: tuple[Mode, ...]
+    most_sizes: int
+    routed_days: int
+    """At the end of the history, in which routing is judged."""
+
+
+QUICK = Effort(
+    begins=3,
+    lasts_s=6 * DAY_S,
+    at_most_s=80,
+    episodes=40,
+    judged=20,
+    modes=(Mode.TRAIN,),
+    most_sizes=2,
+    routed_days=14,
+)
+"""Three minutes on two cores for 50,000 jobs."""
+THOROUGH = Effort(
+    begins=12,
+    lasts_s=14 * DAY_S,
+    at_most_s=15 * MINUTE_S,
+    episodes=300,
+    judged=100,
+    modes=(Mode.TRAIN, Mode.SERVICE),
+    most_sizes=3,
+    routed_days=28,
+)
+"""Half an hour."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AssessmentPlan:
+    source: HistorySource
+    out: Path
+    effort: Effort = THOROUGH
+    partition: str | None = None
+    """Of the simulated chains; None: the one with most node-hours."""
+    seed: int = 1
+    workers: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiteFacts:
+    """What the history holds."""
+
+    jobs: int
+    users: int
+    first_s: int
+    last_s: int
+    nodes: int
+    busy: float
+    """Mean share of the nodes that ran a job."""
+    partition: str
+    scheduler_is_known: bool
+    notes: tuple[str, ...]
+
+    @property
+    def days(self) -> float:
+        return (self.last_s - self.first_s) / DAY_S

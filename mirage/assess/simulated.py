@@ -1,0 +1,160 @@
+"""The simulated chains of an assessment: which ones, and whether the verdict hangs on priorities."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from mirage.assess.habits import Habits
+from mirage.assess.history import CLUSTER, TRACE, SiteHistory
+from mirage.assess.plan import FEWEST_DAYS, METHOD, AssessmentPlan, Effort, SiteFacts
+from mirage.domain import Mode
+from mirage.errors import MirageError
+from mirage.provision.chains.evaluation import ChainPlan, ChainsEvaluation, evaluate_chains
+from mirage.provision.chains.figures import ChainSummary
+from mirage.provision.chains.trial import LEAD_S
+from mirage.provision.learn.reporter import Reporter
+from slurm_sim.clusters import write_toml
+from slurm_sim.seconds import DAY_S, HOUR_S
+
+DEFAULT, FIXED = "goodput", "timer"
+"""Of training chains: the service's policy; a successor that is let in a fixed time before the end."""
+IN_ORDER = "cluster-in-order.toml"
+"""The cluster with priority/basic."""
+KEPT, KEPT_IN_ORDER = "chains.jsonl", "chains-in-order.jsonl"
+"""Finished trials, for a second call."""
+HELD_OUT = 0.2
+"""Of the history: its last part, which training does not see."""
+LONGEST_LINK_S = 48 * HOUR_S
+WIDE = 0.05
+"""A size with this share of the node-hours of chains counts as a site's own."""
+
+
+def main_row(chains: ChainsEvaluation | None) -> ChainSummary | None:
+    """The default policy's row for training chains where it gains most."""
+    if chains is None:
+        return None
+    rows = [
+        row
+        for row in chains.figures.summary
+        if row.method == DEFAULT and row.mode == Mode.TRAIN.value and row.gain is not None
+    ]
+    return max(rows, key=lambda row: row.gain.value if row.gain else 0.0, default=None)
+
+
+def simulate(plan: ChainPlan | None, reporter: Reporter) -> tuple[ChainsEvaluation | None, str]:
+    """Or why there are none."""
+    if plan is None:
+        return None, ""
+    try:
+        return evaluate_chains(plan, reporter), ""
+    except MirageError as error:
+        return None, str(error)
+
+
+def in_submission_order(
+    plan: ChainPlan | None,
+    chains: ChainsEvaluation | None,
+    history: SiteHistory,
+    reporter: Reporter,
+) -> ChainsEvaluation | None:
+    """The main size again, in a cluster that keeps the order of submission."""
+    row = main_row(chains)
+    if plan is None or row is None or history.site is not None:
+        return None
+    params = replace(history.cluster.params, priority_multifactor=False)
+    cluster = replace(history.cluster, params=params, scheduler_is_assumed=False)
+    path = plan.out / IN_ORDER
+    path.write_text(write_toml(cluster), encoding="utf-8")
+    again = replace(
+        plan,
+        cluster=path,
+        nodes=(row.nodes,),
+        modes=(Mode.TRAIN,),
+        methods=(DEFAULT,),
+        with_oracle=False,
+        kept=plan.out / KEPT_IN_ORDER,
+    )
+    return simulate(again, reporter)[0]
+
+
+def chain_plan(
+    plan: AssessmentPlan,
+    facts: SiteFacts,
+    habits: Habits,
+    history: SiteHistory,
+    model: Path | None,
+) -> tuple[ChainPlan | None, str]:
+    """Chains in the part of the history that training did not see, or why there are none."""
+    if facts.days < FEWEST_DAYS:
+        return None, (
+            f"the history has {facts.days:.0f} days; chains of 48-hour jobs can be judged with"
+            f" {FEWEST_DAYS} and more"
+        )
+    begin_s, begins, every_s = _begins(plan.effort, facts)
+    methods = [DEFAULT, FIXED, *([f"{METHOD}={model}"] if model else [])]
+    return (
+        ChainPlan(
+            trace=plan.out / TRACE,
+            cluster=plan.out / CLUSTER,
+            out=plan.out,
+            start_s=begin_s,
+            begins=begins,
+            every_s=every_s,
+            lasts_s=plan.effort.lasts_s,
+            nodes=_sizes(habits, history, facts, plan.effort.most_sizes),
+            limit_s=_limit_s(history, facts.partition),
+            modes=plan.effort.modes,
+            methods=tuple(methods) if Mode.SERVICE in plan.effort.modes else (DEFAULT, FIXED),
+            partition=facts.partition,
+            others=(),
+            at_most_s=plan.effort.at_most_s,
+            kept=plan.out / KEPT,
+            seed=plan.seed,
+            workers=plan.workers,
+        ),
+        "",
+    )
+
+
+def _begins(effort: Effort, facts: SiteFacts) -> tuple[int, int, int]:
+    """In the held-out part: the first submission, how many, and the time between two."""
+    span_s = facts.last_s - facts.first_s
+    begin_s = max(facts.last_s - int(HELD_OUT * span_s), facts.first_s + LEAD_S)
+    room_s = facts.last_s - begin_s - effort.lasts_s
+    if room_s < 0:
+        begin_s, room_s = max(facts.last_s - effort.lasts_s, facts.first_s + LEAD_S), 0
+    begins = min(effort.begins, 1 + room_s // DAY_S)
+    return begin_s, begins, max(DAY_S, room_s // max(1, begins - 1))
+
+
+def _sizes(habits: Habits, history: SiteHistory, facts: SiteFacts, most: int) -> tuple[int, ...]:
+    """The site's own sizes of chains: the one with most node-hours, and the widest ones that count.
+    Without chains those of its jobs.
+    """
+    hours = habits.nodes or _node_hours(history)
+    bound = max(1, facts.nodes // 4)
+    total = sum(hours.values()) or 1.0
+    known = [nodes for nodes in hours if nodes <= bound and hours[nodes] >= WIDE * total] or [1]
+    main = max(known, key=lambda nodes: hours.get(nodes, 0.0))
+    wide = sorted((nodes for nodes in known if nodes != main), reverse=True)
+    return tuple(sorted([main, *wide[: most - 1]]))
+
+
+def _node_hours(history: SiteHistory) -> dict[int, float]:
+    nodes = history.trace.column("nodes")
+    work = np.nan_to_num(nodes * history.trace.run_s) / HOUR_S
+    return {int(size): float(work[nodes == size].sum()) for size in np.unique(nodes) if size > 0}
+
+
+def _limit_s(history: SiteHistory, partition: str) -> int:
+    """The partition's longest limit, or that of its jobs, and at most two days."""
+    chosen = next(item for item in history.cluster.partitions if item.name == partition)
+    if chosen.max_time_s:
+        return min(LONGEST_LINK_S, chosen.max_time_s)
+    limits = history.trace.column("timelimit_s")
+    known = limits[np.isfinite(limits) & (history.trace.text("partition") == partition)]
+    longest = int(np.quantile(known, 0.99)) if len(known) else LONGEST_LINK_S
+    return max(HOUR_S, min(LONGEST_LINK_S, longest))
