@@ -9,8 +9,9 @@ from typing import Any
 
 from markupsafe import Markup
 
-from mirage.assess.assessment import CONFIG, MODEL, AssessmentPlan, SiteAssessment
+from mirage.assess.assessment import CONFIG, MODEL, SiteAssessment
 from mirage.assess.habits import WAYS, Habits
+from mirage.assess.plan import AssessmentPlan
 from mirage.assess.simulated import main_row
 from mirage.assess.verdict import headline, judged_days, sentences
 from mirage.assess.waits import CAUSES, WaitRow

@@ -220,7 +220,7 @@ def _figures(
     recorded, routed = (each[judged] for each in waits)
     submit_s = np.array([spec.submit_s for spec in specs], dtype=np.int64)[judged]
     days, place = np.unique(submit_s // DAY_S, return_inverse=True)
-    saved = np.bincount(place, recorded - routed)
+    saved = np.bincount(place, recorded - routed).astype(np.float64)
     jobs = np.bincount(place).astype(np.float64)
     blocks = Blocks.of(days * DAY_S, np.bincount(place, recorded) / jobs, RESAMPLES, seed)
     interval = blocks.interval(saved, jobs, np.ones(len(days), dtype=np.bool_))
