@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from mirage.placement.packing import best_fit
-from mirage.placement.topology import Bools, Floats
+from mirage.placement.topology import Bools, Floats, Topology
 from mirage.placement.world import Ints, PlacementWorld
 
 
@@ -251,24 +251,26 @@ class Greedy:
     elastic: bool = True
     """Whether a job may get more or fewer GPUs than it asks for."""
     most_moves: int = 24
-    """Moves in a time step."""
+    """Moves in a time step, for each 32 GPUs."""
 
     def reset(self, world: PlacementWorld) -> None:
         """Keeps nothing."""
 
     def decide(self, world: PlacementWorld) -> Ints:
-        actions = np.full((world.clusters, world.assigned.shape[-1]), world.rows)
+        gpus = world.assigned.shape[-1]
+        actions = np.full((world.clusters, gpus), world.rows)
+        moves = self.most_moves * max(1, gpus // 32)
         for cluster in np.nonzero(~world.over)[0]:
             assigned = improve(
-                world,
-                int(cluster),
-                world.assigned[cluster],
-                self.most_moves,
-                elastic=self.elastic,
+                world, int(cluster), world.assigned[cluster], moves, elastic=self.elastic
             )
             held = assigned.any(axis=0)
             actions[cluster, held] = assigned.argmax(axis=0)[held]
         return actions
+
+
+_CHUNK = 256
+"""Moves that are judged at once; bounds the memory."""
 
 
 def improve(
@@ -285,7 +287,12 @@ def improve(
         moves = _moves(world, cluster, assigned, elastic)
         if not len(moves):
             break
-        scores = world.rewards_of(cluster, moves)
+        scores = np.concatenate(
+            [
+                world.rewards_of(cluster, moves[begin : begin + _CHUNK])
+                for begin in range(0, len(moves), _CHUNK)
+            ]
+        )
         best = int(scores.argmax())
         if scores[best] <= score + 1e-12:
             break
@@ -294,25 +301,54 @@ def improve(
 
 
 def _moves(world: PlacementWorld, cluster: int, assigned: Bools, elastic: bool) -> Bools:
+    """Of moves that differ only by GPUs that are alike, the first. [L, rows, M]."""
     rows, gpus = assigned.shape
     owner = np.where(assigned.any(axis=0), assigned.argmax(axis=0), rows)
     jobs = [*np.nonzero(world.filled[cluster])[0], rows]
+    kinds = _kinds(world.config.topology, owner)
     owners = []
-    for gpu in range(gpus):
-        for job in jobs:
-            if elastic and job != owner[gpu]:
-                new = owner.copy()
-                new[gpu] = job
-                owners.append(new)
-        for other in range(gpu + 1, gpus):
-            if owner[other] != owner[gpu]:
-                new = owner.copy()
-                new[gpu], new[other] = owner[other], owner[gpu]
-                owners.append(new)
+    if elastic:
+        for gpu in np.sort(np.unique(kinds, return_index=True)[1]):
+            for job in jobs:
+                if job != owner[gpu]:
+                    new = owner.copy()
+                    new[gpu] = job
+                    owners.append(new)
+    for gpu, other in _pairs(world.config.topology, owner, kinds):
+        new = owner.copy()
+        new[gpu], new[other] = owner[other], owner[gpu]
+        owners.append(new)
     owners += _whole_jobs(world, cluster, owner)
     table = np.array(owners).reshape(-1, gpus)
     stacked: Bools = table[:, None, :] == np.arange(rows)[:, None]
     return stacked
+
+
+def _kinds(topology: Topology, owner: Ints) -> Ints:
+    """Equal for GPUs that are alike, [M]: of one job, in sockets, nodes and racks that jobs share
+    in the same way. Sockets, nodes and racks themselves are alike, as in all simulated topologies.
+    """
+    kinds = owner.copy()
+    for places in (topology.socket_of, topology.node_of, topology.rack_of):
+        content = [tuple(np.sort(kinds[places == place])) for place in range(places.max() + 1)]
+        numbers = {each: nth for nth, each in enumerate(sorted(set(content)))}
+        of_place = np.array([numbers[each] for each in content])
+        kinds = np.unique(of_place[places] * (kinds.max() + 1) + kinds, return_inverse=True)[1]
+    return kinds
+
+
+def _pairs(topology: Topology, owner: Ints, kinds: Ints) -> Iterator[tuple[int, int]]:
+    """Two GPUs of different jobs; of pairs of the same kinds, equally far apart, the first."""
+    first, second = np.triu_indices(len(owner), 1)
+    differ = owner[first] != owner[second]
+    first, second = first[differ], second[differ]
+    apart = np.zeros(len(first), dtype=np.int64)
+    for places in (topology.socket_of, topology.node_of, topology.rack_of):
+        apart += places[first] != places[second]
+    low, high = np.minimum(kinds[first], kinds[second]), np.maximum(kinds[first], kinds[second])
+    names = (low * (kinds.max() + 1) + high) * 4 + apart
+    chosen = np.sort(np.unique(names, return_index=True)[1])
+    yield from zip(first[chosen].tolist(), second[chosen].tolist(), strict=True)
 
 
 def _whole_jobs(world: PlacementWorld, cluster: int, owner: Ints) -> list[Ints]:

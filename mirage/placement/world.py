@@ -207,8 +207,10 @@ class PlacementWorld:
 
     def rewards_of(self, cluster: int, assigned: Bools) -> Floats:
         """Equation 4 of many assignments of one cluster in its state: [L, rows, M] -> [L]."""
-        speed = self.law.speeds(
-            assigned, self.costs(cluster, np.maximum(self.slot_job[cluster], 0))
+        rows = np.nonzero(self.filled[cluster])[0]
+        speed = np.zeros(assigned.shape[:-1])
+        speed[:, rows] = self.law.speeds(
+            assigned[:, rows], self.costs(cluster, self.slot_job[cluster, rows])
         )
         return self._reward(slice(cluster, cluster + 1), assigned, speed)
 
