@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mirage.errors import InputError
-from mirage.placement.topology import Bools, Topology
+from mirage.placement.topology import Bools, Topology, counts
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -121,7 +121,7 @@ class SpeedModel:
         """rt, equation 12: ``per_root_s`` [..., J], ``assigned`` [..., J, M] -> [..., J]."""
         racks = topology.racks(assigned)
         spread = 1 + self.rack_factor * np.maximum(racks - 1, 0)
-        alone = self.rack_reduction_s(per_root_s, assigned.sum(axis=-1))
+        alone = self.rack_reduction_s(per_root_s, counts(assigned))
         return alone * spread * topology.scale_factors(assigned)
 
 
@@ -137,7 +137,7 @@ def speeds(
     step_s = model.training_s(minibatch_distance) + model.reduction_s(
         per_root_s, assigned, topology
     )
-    gpus = assigned.sum(axis=-1)
+    gpus = counts(assigned)
     found: Floats = np.divide(
         minibatch_distance * gpus,
         step_s,

@@ -7,10 +7,11 @@ all paths cross the link. A job uses the link if it has a GPU in both sets of a 
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, pairwise
 
 import networkx as nx
 import numpy as np
@@ -20,6 +21,7 @@ from mirage.errors import InputError
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
+Words = npt.NDArray[np.uint32]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,8 +87,8 @@ class Topology:
         self.node_of = _numbered([gpu.node for gpu in self.gpus])
         self.rack_of = _numbered([gpu.rack for gpu in self.gpus])
         self.socket_of = _numbered([f"{gpu.node}/{gpu.socket}" for gpu in self.gpus])
-        racks = int(self.rack_of.max()) + 1
-        self._in_rack = (self.rack_of[:, None] == np.arange(racks)).astype(np.float32)
+        racks = np.arange(int(self.rack_of.max()) + 1)
+        self._racks = packed(self.rack_of == racks[:, None])
 
     def _compile(self) -> None:
         """Rectangles of links. Links that the same pairs of GPUs use become one, the narrowest."""
@@ -96,21 +98,22 @@ class Topology:
             best = merged.setdefault(key, link)
             if self._gb_per_s(link) < self._gb_per_s(best):
                 merged[key] = link
-        self.links = tuple(merged.values())
-        """The compiled links, as pairs of graph nodes (length E)."""
+        ordered = sorted(merged.items(), key=lambda each: self._gb_per_s(each[1]))
+        self.links = tuple(link for _, link in ordered)
+        """The compiled links, as pairs of graph nodes, the narrowest first (length E)."""
         self.gb_per_s: Floats = np.array([self._gb_per_s(link) for link in self.links])
         """Default bandwidth of each (Table 1's "Default BW"), GB/s, [E]."""
-        sides = [side for rectangles in merged for side in rectangles]
-        counts = [len(rectangles) for rectangles in merged]
-        self._left = _members([left for left, _ in sides], len(self))
-        self._right = _members([right for _, right in sides], len(self))
+        sides = [side for rectangles, _ in ordered for side in rectangles]
+        counts = [len(rectangles) for rectangles, _ in ordered]
+        self._left = packed(_members([left for left, _ in sides], len(self)))
+        self._right = packed(_members([right for _, right in sides], len(self)))
         self._first = np.cumsum([0, *counts[:-1]]) if counts else np.zeros(0, dtype=int)
         self._one_each = all(number == 1 for number in counts)
-        # A link to one GPU alone has one job at most, as a GPU has.
-        alone = np.minimum(self._left.sum(axis=1), self._right.sum(axis=1)) == 1
-        is_first = np.repeat(np.array(counts, dtype=int) == 1, counts)
-        self._is_common = np.ones(len(counts), dtype=bool)
-        self._is_common[np.repeat(np.arange(len(counts)), counts)[is_first & alone]] = False
+        widths, begins = np.unique(self.gb_per_s, return_index=True)
+        bounds = pairwise([*begins, len(self.links)])
+        self._of_width = [
+            (float(width), slice(*ends)) for width, ends in zip(widths, bounds, strict=True)
+        ]
 
     def _gb_per_s(self, link: tuple[str, str]) -> float:
         return float(self.graph.edges[link]["gb_per_s"])
@@ -158,16 +161,17 @@ class Topology:
 
         A job of a single GPU uses none.
         """
-        found: Bools = np.moveaxis(self._links_first(assigned), 0, -1)
+        crossed = self._crossed(packed(assigned.reshape(-1, len(self))))
+        found: Bools = crossed.T.reshape(*assigned.shape[:-1], len(self.links))
         return found
 
-    def _links_first(self, assigned: Bools) -> Bools:
-        """`used` as [E, ...]: what is reduced over links is fastest with them as the first axis."""
-        held = assigned.reshape(-1, len(self)).astype(np.float32).T
-        crossed = (self._left @ held > 0) & (self._right @ held > 0)
+    def _crossed(self, held: Words) -> Bools:
+        """`used` of jobs whose GPUs are bits: [W, ...] -> [E, ...]."""
+        left, right = _overlap(self._left, held), _overlap(self._right, held)
+        crossed = left & right
         if not self._one_each:
             crossed = np.logical_or.reduceat(crossed, self._first, axis=0)
-        return crossed.reshape(len(self.links), *assigned.shape[:-1])
+        return crossed
 
     def jobs_on_links(self, assigned: Bools) -> dict[tuple[str, str], list[int]]:
         """For each link of the graph, also those that no job uses: the jobs on it, as rows of
@@ -192,18 +196,22 @@ class Topology:
         jobs that use no link. Run-time bandwidth is the default divided by the jobs on the link. A
         GPU has one job at most.
         """
-        used = self._links_first(assigned)
-        if not len(used):
-            unlimited = np.full(assigned.shape[:-1], np.inf)
-            return unlimited, unlimited.copy()
-        alone = np.full(assigned.shape[:-1], np.inf)
-        for bandwidth in np.unique(self.gb_per_s)[::-1]:  # they are few
-            alone[used[self.gb_per_s == bandwidth].any(axis=0)] = bandwidth
-        common = used[self._is_common]
-        jobs = np.maximum(np.count_nonzero(common, axis=-1, keepdims=True), 1)
-        default = self.gb_per_s[self._is_common].reshape(-1, *[1] * (used.ndim - 1))
-        shared = np.where(common, default / jobs, np.inf).min(axis=0, initial=np.inf)
-        return alone, np.minimum(alone, shared)
+        *clusters, jobs, gpus = assigned.shape
+        # What is reduced over jobs is fastest with the clusters as the last axis.
+        held = packed(assigned.reshape(math.prod(clusters), jobs, gpus).swapaxes(0, 1))
+        used = self._crossed(held)
+        number = np.uint8 if jobs < 256 else np.uint16
+        alone = np.full(used.shape[1:], np.inf)
+        shared = alone.copy()
+        for width, links in reversed(self._of_width):
+            # A job counts on its busiest link of each bandwidth; they are few.
+            own = used[links].view(np.uint8)
+            most = (own * own.sum(axis=1, keepdims=True, dtype=number)).max(axis=0)
+            crosses = most > 0
+            np.copyto(alone, width, where=crosses)
+            busy = np.divide(width, most, out=np.full(most.shape, np.inf), where=crosses)
+            np.minimum(shared, busy, out=shared)
+        return alone.T.reshape(assigned.shape[:-1]), shared.T.reshape(assigned.shape[:-1])
 
     def scale_factors(self, assigned: Bools) -> Floats:
         """Equation 13: how much slower sharing makes each job's reduction. [..., J, M] -> [..., J].
@@ -217,8 +225,36 @@ class Topology:
 
     def racks(self, assigned: Bools) -> npt.NDArray[np.int64]:
         """Over how many racks each job is spread: [..., M] -> [...]; 0 without a GPU."""
-        spread: npt.NDArray[np.int64] = (assigned.astype(np.float32) @ self._in_rack > 0).sum(-1)
-        return spread
+        held = packed(assigned.reshape(-1, len(self)))
+        spread = _overlap(self._racks, held).sum(axis=0)
+        found: npt.NDArray[np.int64] = spread.reshape(assigned.shape[:-1])
+        return found
+
+
+def counts(assigned: Bools) -> npt.NDArray[np.int64]:
+    """How many GPUs each job has: [..., M] -> [...]."""
+    ones = np.ones(assigned.shape[-1], dtype=np.float32)
+    found: npt.NDArray[np.int64] = (assigned.astype(np.float32) @ ones).astype(np.int64)
+    return found
+
+
+def packed(assigned: Bools) -> Words:
+    """GPUs as bits of 32 each: [..., M] -> [W, ...]."""
+    octets = np.packbits(assigned, axis=-1, bitorder="little")
+    if spare := -octets.shape[-1] % 4:
+        octets = np.concatenate([octets, np.zeros((*octets.shape[:-1], spare), np.uint8)], axis=-1)
+    words: Words = np.ascontiguousarray(np.moveaxis(octets.view(np.uint32), -1, 0))
+    return words
+
+
+def _overlap(sets: Words, held: Words) -> Bools:
+    """Whether two sets have a GPU in common: [W, S], [W, ...] -> [S, ...]."""
+    shape = (-1, *[1] * (held.ndim - 1))
+    common = sets[0].reshape(shape) & held[0]
+    for one, other in zip(sets[1:], held[1:], strict=True):
+        common |= one.reshape(shape) & other
+    found: Bools = common != 0
+    return found
 
 
 def add_link(graph: nx.Graph[str], one: str, other: str, *, gb_per_s: float, source: str) -> None:
@@ -271,7 +307,7 @@ def _ordered(sides: tuple[int, int]) -> tuple[int, int]:
     return (min(sides), max(sides))
 
 
-def _members(sets: Sequence[int], gpus: int) -> npt.NDArray[np.float32]:
-    """Sets as bits -> [len(sets), gpus] of 0 and 1."""
-    rows = [[(bits >> nth) & 1 for nth in range(gpus)] for bits in sets]
-    return np.array(rows, dtype=np.float32).reshape(len(sets), gpus)
+def _members(sets: Sequence[int], gpus: int) -> Bools:
+    """Sets as bits -> [len(sets), gpus]."""
+    rows = [[bool((bits >> nth) & 1) for nth in range(gpus)] for bits in sets]
+    return np.array(rows, dtype=bool).reshape(len(sets), gpus)

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from mirage.errors import InputError
 from mirage.placement.jobs import PlacementJobs, check_fits
 from mirage.placement.speed import MinibatchCosts, PaperLaw, SpeedLaw, SpeedModel
-from mirage.placement.topology import Bools, Floats, Topology
+from mirage.placement.topology import Bools, Floats, Topology, counts, packed
 
 Ints = npt.NDArray[np.int64]
 Overflow = Literal["wait", "dismiss"]
@@ -242,23 +242,24 @@ class PlacementWorld:
         return reward
 
     def _reward(self, clusters: slice, assigned: Bools, speed: Floats) -> Floats:
-        gpus = assigned.sum(axis=-1)
+        gpus = counts(assigned)
         costs = np.where(self.filled, self.of_slots(self.idle_cost), 0.0)[clusters]
         idle = np.where(gpus == 0, costs, 0.0).sum(axis=1)
         total = speed.sum(axis=1) - idle - self._queue_cost[clusters]
         if self.config.too_few_costs:
-            lacking = np.maximum(self.of_slots(self.gpus)[clusters] - gpus, 0)
+            asked = np.asarray(self.of_slots(self.gpus), dtype=np.int64)[clusters]
+            lacking = np.maximum(asked - gpus, 0)
             each = np.divide(speed, gpus, out=np.zeros_like(speed), where=gpus > 0)
             total = total - (each * lacking).sum(axis=1)
         scaled: Floats = total * self.reward_scale
         return scaled
 
     def _compute(self, assigned: Bools, speed: Floats) -> None:
-        runs = assigned.any(axis=-1)
-        ran = self.assigned.any(axis=-1)
+        held, before = packed(assigned), packed(self.assigned)
+        runs, ran = held.any(axis=0), before.any(axis=0)
         price = self.config.price
         lost_s = np.where(self.started & runs & ~ran, price.pause_s + price.restart_s, 0.0)
-        moved = runs & ran & (assigned != self.assigned).any(axis=-1)
+        moved = runs & ran & (held != before).any(axis=0)
         lost_s = np.where(moved, price.move_s, lost_s)
         seconds = np.maximum(self._model.step_s - lost_s, 0.0)
         gained = np.where(self.filled, speed * seconds, 0.0)
