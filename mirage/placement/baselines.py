@@ -328,12 +328,17 @@ def _kinds(topology: Topology, owner: Ints) -> Ints:
     """Equal for GPUs that are alike, [M]: of one job, in sockets, nodes and racks that jobs share
     in the same way. Sockets, nodes and racks themselves are alike, as in all simulated topologies.
     """
-    kinds = owner.copy()
+    kinds = owner
     for places in (topology.socket_of, topology.node_of, topology.rack_of):
-        content = [tuple(np.sort(kinds[places == place])) for place in range(places.max() + 1)]
-        numbers = {each: nth for nth, each in enumerate(sorted(set(content)))}
-        of_place = np.array([numbers[each] for each in content])
-        kinds = np.unique(of_place[places] * (kinds.max() + 1) + kinds, return_inverse=True)[1]
+        order = np.lexsort((kinds, places))
+        sizes = np.bincount(places)
+        begins = np.cumsum(sizes) - sizes
+        content = np.full((len(sizes), sizes.max()), -1)
+        nth = np.arange(len(kinds)) - begins[places[order]]
+        content[places[order], nth] = kinds[order]
+        of_place = np.unique(content, axis=0, return_inverse=True)[1].reshape(-1)
+        names = of_place[places] * (kinds.max() + 1) + kinds
+        kinds = np.unique(names, return_inverse=True)[1].reshape(-1)
     return kinds
 
 
