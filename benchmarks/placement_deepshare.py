@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -109,10 +110,6 @@ class Cluster:
                 free[node] -= job.gpus // len(job.nodes)
         return free
 
-    def fits(self, job: Job, nodes: Sequence[int]) -> bool:
-        free = self.free()
-        return all(free[node] >= job.gpus // len(nodes) for node in nodes)
-
     def ratio(self, job: Job) -> float:
         mine = set(job.nodes)
         beside = [o for o in self.running if o is not job and mine & set(o.nodes)]
@@ -154,53 +151,95 @@ def in_order(key: Callable[[Job], float], *, skips: bool) -> Scheduler:
     return schedule
 
 
-def search(tables: Tables) -> Scheduler:
+@dataclass(frozen=True, kw_only=True)
+class Advice:
+    """Of a guide, for one job: its gain becomes exp(weight) * gain ** exp(bend)."""
+
+    weight: float = 0.0
+    bend: float = 0.0
+
+
+NO_ADVICE = Advice()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
     """Our search's objective on the measured table: the sum of each job's share of its remaining
     work in a round. First the best placement of each job in turn, then the best exchanges.
     """
 
-    def remaining_s(job: Job) -> float:
-        kinds = [job.kind(nodes) for nodes in (2, 4) if job.gpus >= nodes]
-        return (job.samples - job.done) / max(tables.isolated[kind] for kind in kinds)
+    tables: Tables
+    candidates: int = 24
+    """Jobs that may run: those with the least GPU time left."""
+    exchanges: bool = True
 
-    def gain(cluster: Cluster) -> float:
-        return sum(
-            min(1.0, cluster.speed(job) * ROUND_S / (job.samples - job.done))
-            for job in cluster.running
-        )
+    def chosen(self, waiting: Sequence[Job]) -> list[Job]:
+        return sorted(waiting, key=self.gpu_s)[: self.candidates]
 
-    def best_nodes(job: Job, cluster: Cluster) -> tuple[float, tuple[int, ...]]:
-        best = (gain(cluster), ())
-        cluster.running.append(job)
-        for nodes in PLACEMENTS:
-            cluster.running.pop()
-            possible = job.gpus >= len(nodes) and cluster.fits(job, nodes)
-            cluster.running.append(job)
-            if possible:
-                job.nodes = nodes
-                best = max(best, (gain(cluster), nodes))
-        cluster.running.pop()
-        return best
-
-    def place(jobs: Sequence[Job], cluster: Cluster) -> None:
-        for job in jobs:
-            _, job.nodes = best_nodes(job, cluster)
-            if job.nodes:
-                cluster.running.append(job)
-
-    def schedule(waiting: list[Job], cluster: Cluster) -> list[Job]:
-        order = sorted(waiting, key=lambda job: (remaining_s(job) * job.gpus, job.number))[:24]
-        place(order, cluster)
-        best, score = [(job, job.nodes) for job in cluster.running], gain(cluster)
-        for out in list(cluster.running):
+    def plan(self, order: list[Job], cluster: Cluster, advice: Mapping[int, Advice]) -> None:
+        """Starts jobs of ``order`` on the empty cluster; ``advice`` by the job's number."""
+        order = sorted(order, key=lambda job: (self._urgency(job, advice), job.number))
+        self._place(order, cluster, advice)
+        best, score = _nodes(cluster), self._gain(cluster, advice)
+        for out in list(cluster.running) if self.exchanges else ():
             cluster.running = [job for job in cluster.running if job is not out]
-            place([job for job in order if job not in cluster.running and job is not out], cluster)
-            place([] if out in cluster.running else [out], cluster)
-            if gain(cluster) > score + 1e-12:
-                best, score = [(job, job.nodes) for job in cluster.running], gain(cluster)
+            others = [job for job in order if job not in cluster.running and job is not out]
+            self._place(others, cluster, advice)
+            self._place([] if out in cluster.running else [out], cluster, advice)
+            if self._gain(cluster, advice) > score + 1e-12:
+                best, score = _nodes(cluster), self._gain(cluster, advice)
             for job, nodes in best:
                 job.nodes = nodes
             cluster.running = [job for job, _ in best]
+
+    def gpu_s(self, job: Job) -> tuple[float, int]:
+        """GPU time left, seconds, alone on the best nodes; and the job's number, for ties."""
+        kinds = [job.kind(nodes) for nodes in (2, 4) if job.gpus >= nodes]
+        fastest = max(self.tables.isolated[kind] for kind in kinds)
+        return ((job.samples - job.done) / fastest * job.gpus, job.number)
+
+    def _urgency(self, job: Job, advice: Mapping[int, Advice]) -> float:
+        return self.gpu_s(job)[0] / math.exp(advice.get(job.number, NO_ADVICE).weight)
+
+    def _gain(self, cluster: Cluster, advice: Mapping[int, Advice]) -> float:
+        total = 0.0
+        for job in cluster.running:
+            share = min(1.0, cluster.speed(job) * ROUND_S / (job.samples - job.done))
+            own = advice.get(job.number, NO_ADVICE)
+            total += math.exp(own.weight) * share ** math.exp(own.bend)
+        return total
+
+    def _best_nodes(
+        self, job: Job, cluster: Cluster, advice: Mapping[int, Advice]
+    ) -> tuple[int, ...]:
+        best: tuple[float, tuple[int, ...]] = (self._gain(cluster, advice), ())
+        free = cluster.free()
+        cluster.running.append(job)
+        for nodes in PLACEMENTS:
+            each = job.gpus // len(nodes)
+            if each and all(free[node] >= each for node in nodes):
+                job.nodes = nodes
+                best = max(best, (self._gain(cluster, advice), nodes))
+        cluster.running.pop()
+        return best[1]
+
+    def _place(self, jobs: Sequence[Job], cluster: Cluster, advice: Mapping[int, Advice]) -> None:
+        for job in jobs:
+            job.nodes = self._best_nodes(job, cluster, advice)
+            if job.nodes:
+                cluster.running.append(job)
+
+
+def _nodes(cluster: Cluster) -> list[tuple[Job, tuple[int, ...]]]:
+    return [(job, job.nodes) for job in cluster.running]
+
+
+def search(tables: Tables) -> Scheduler:
+    """Without a guide."""
+    plain = Search(tables=tables)
+
+    def schedule(waiting: list[Job], cluster: Cluster) -> list[Job]:
+        plain.plan(plain.chosen(waiting), cluster, {})
         return cluster.running
 
     return schedule
@@ -209,55 +248,96 @@ def search(tables: Tables) -> Scheduler:
 PLACEMENTS = [*combinations(range(NODES), 2), tuple(range(NODES))]
 
 
-def simulate(tables: Tables, schedule: Scheduler, *, published: bool) -> dict[str, float]:
-    """``published``: a job whose predecessor ends in a round gets no progress in it, as in the
-    published simulator, which removes from the list that it walks.
-    """
-    waiting = [
+def jobs_of(tables: Tables, words: Sequence[str]) -> list[Job]:
+    """Of words such as `T4`: model and GPUs."""
+    return [
         Job(
             number=number,
             model=MODELS[word[0]],
             gpus=int(word[1]),
             samples=tables.samples[MODELS[word[0]], int(word[1])],
         )
-        for number, word in enumerate(JOBS.split())
+        for number, word in enumerate(words)
     ]
-    ended: list[Job] = []
-    shares: list[float] = []
-    used: list[float] = []
-    clock_s = 0
-    while waiting:
-        cluster = Cluster(tables=tables)
-        running = list(schedule(waiting, cluster))
-        cluster.running = running
-        speeds = {job.number: cluster.speed(job) for job in running}
+
+
+class Rounds:
+    """Rounds of 300 s until all jobs have ended.
+
+    ``published``: a job whose predecessor ends in a round gets no progress in it, as in the
+    published simulator, which removes from the list that it walks.
+    """
+
+    def __init__(self, tables: Tables, jobs: list[Job], *, published: bool = False) -> None:
+        self.tables, self.waiting, self._published = tables, jobs, published
+        self.ended: list[Job] = []
+        self.clock_s = 0
+        self._shares: list[float] = []
+        self._used: list[float] = []
+
+    def run(self, running: list[Job]) -> None:
+        """One round of these jobs."""
+        cluster = Cluster(tables=self.tables, running=running)
         ratios = {job.number: cluster.ratio(job) for job in running}
-        used.append(sum(job.gpus for job in running) / (NODES * GPUS_PER_NODE))
-        clock_s += ROUND_S
+        speeds = {job.number: cluster.speed(job) for job in running}
+        self._used.append(sum(job.gpus for job in running) / (NODES * GPUS_PER_NODE))
+        self.clock_s += ROUND_S
         done, nth = [], 0
         while nth < len(running):
             job = running[nth]
             job.done += speeds[job.number] * ROUND_S
             job.ran_s += ROUND_S
-            shares.append(ratios[job.number])
-            if job.samples - job.done < (ratios[job.number] * ROUND_S if published else 1e-9):
-                job.end_s = clock_s
+            self._shares.append(ratios[job.number])
+            least = ratios[job.number] * ROUND_S if self._published else 1e-9
+            if job.samples - job.done < least:
+                job.end_s = self.clock_s
                 done.append(job)
-                nth += published  # the next one is passed over
+                nth += self._published  # the next one is passed over
             nth += 1
-        ended += done
-        names = {job.number for job in done}
-        started = {job.number for job in running}
-        waiting = [job for job in waiting if job.number not in started] + [
-            job for job in running if job.number not in names
-        ]
+        self._put_back(running, done)
+
+    def _put_back(self, running: Sequence[Job], done: Sequence[Job]) -> None:
+        self.ended += done
+        over, started = {job.number for job in done}, {job.number for job in running}
+        paused = [job for job in self.waiting if job.number not in started]
+        for job in paused:
+            job.nodes = ()
+        self.waiting = paused + [job for job in running if job.number not in over]
+
+    def figures(self) -> dict[str, float]:
+        count = len(self.ended)
+        return {
+            "jobs": count,
+            "mean_running_s": sum(job.ran_s for job in self.ended) / count,
+            "mean_completion_s": sum(job.end_s or 0 for job in self.ended) / count,
+            "makespan_s": self.clock_s,
+            "mean_ratio": sum(self._shares) / len(self._shares),
+            "mean_used": sum(self._used) / len(self._used),
+        }
+
+
+def simulate(tables: Tables, schedule: Scheduler, *, published: bool) -> dict[str, float]:
+    """DeepShare's 256 jobs."""
+    rounds = Rounds(tables, jobs_of(tables, JOBS.split()), published=published)
+    while rounds.waiting:
+        rounds.run(list(schedule(rounds.waiting, Cluster(tables=tables))))
+    return rounds.figures()
+
+
+def bounds(tables: Tables) -> dict[str, float]:
+    """What no scheduler can be below: each job alone on its best nodes; and the shortest first
+    while all GPUs work at that speed, which is the best order on a single machine of 32 GPUs.
+    """
+    plain, jobs = Search(tables=tables), jobs_of(tables, JOBS.split())
+    gpu_s = sorted((plain.gpu_s(job)[0], job.gpus) for job in jobs)
+    clock_s, ends = 0.0, []
+    for each, gpus in gpu_s:
+        clock_s += each / (NODES * GPUS_PER_NODE)
+        ends.append(max(clock_s, each / gpus))
+    rounds = [math.ceil(each / gpus / ROUND_S - 1e-9) for each, gpus in gpu_s]
     return {
-        "jobs": len(ended),
-        "mean_running_s": sum(job.ran_s for job in ended) / len(ended),
-        "mean_completion_s": sum(job.end_s or 0 for job in ended) / len(ended),
-        "makespan_s": clock_s,
-        "mean_ratio": sum(shares) / len(shares),
-        "mean_used": sum(used) / len(used),
+        "mean_running_s": ROUND_S * sum(rounds) / len(jobs),
+        "mean_completion_s": sum(ends) / len(jobs),
     }
 
 

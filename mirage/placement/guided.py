@@ -25,7 +25,7 @@ from torch.nn import functional
 
 from mirage.placement.planner import Planner
 from mirage.placement.rollout import roll_out
-from mirage.placement.scalable import NetworkGuide, ScalableNetwork, Scene, as_advice
+from mirage.placement.scalable import NetworkGuide, ScalableNetwork, Scene, as_advice, joined
 from mirage.placement.setting import PlacementSetting
 from mirage.placement.topology import Floats
 from mirage.placement.world import Ints, PlacementWorld, Price
@@ -190,7 +190,7 @@ class _GuidedLoop:
                 targets.append(_targets(world, actions))
             world.step(actions)
             self._env_steps += world.clusters
-        self._fit(_joined(scenes), torch.cat(targets), rng)
+        self._fit(joined(scenes), torch.cat(targets), rng)
 
     def _fit(self, scene: Scene, targets: Tensor, rng: np.random.Generator) -> None:
         options = self._options
@@ -284,15 +284,6 @@ def _targets(world: PlacementWorld, actions: Ints) -> Tensor:
     index = np.cumsum(world.filled[clusters], axis=1) - 1
     index = np.append(index, np.full((len(clusters), 1), world.rows), axis=1)
     return torch.from_numpy(np.take_along_axis(index, actions[clusters], axis=1))
-
-
-def _joined(scenes: Sequence[Scene]) -> Scene:
-    return Scene(
-        jobs=torch.cat([each.jobs for each in scenes]),
-        gpus=torch.cat([each.gpus for each in scenes]),
-        owner=torch.cat([each.owner for each in scenes]),
-        filled=torch.cat([each.filled for each in scenes]),
-    )
 
 
 def _part(scene: Scene, part: Tensor) -> Scene:

@@ -7,6 +7,7 @@ by that policy alone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mirage.placement.planner import Queue, SearchAdvice, places, queue_of
-from mirage.placement.speed import MinibatchCosts, SpeedLaw
+from mirage.placement.speed import MinibatchCosts, SpeedEstimate
 from mirage.placement.topology import Bools, Floats, Topology
 from mirage.placement.world import Ints, PlacementWorld
 
@@ -46,36 +47,49 @@ class Scene:
     """Whether there is a job, [B, J]."""
 
 
+def joined(scenes: Sequence[Scene]) -> Scene:
+    """One after the other, with room for the same number of jobs."""
+    return Scene(
+        jobs=torch.cat([each.jobs for each in scenes]),
+        gpus=torch.cat([each.gpus for each in scenes]),
+        owner=torch.cat([each.owner for each in scenes]),
+        filled=torch.cat([each.filled for each in scenes]),
+    )
+
+
 class Eyes:
     """Turns clusters of one topology into scenes."""
 
-    def __init__(self, topology: Topology, law: SpeedLaw, step_s: float) -> None:
+    def __init__(self, topology: Topology, law: SpeedEstimate, step_s: float) -> None:
         self._topology, self._law, self._step_s = topology, law, step_s
         self._near = _bandwidths(topology)
 
     def see(self, world: PlacementWorld, clusters: Ints) -> tuple[Scene, list[Queue]]:
         """Clusters with at least one job each."""
         queues = [queue_of(world, int(cluster)) for cluster in clusters]
-        most = world.rows
+        return self.scene(queues, world.waiting[clusters], world.rows), queues
+
+    def scene(self, queues: Sequence[Queue], behind: Ints, most: int) -> Scene:
+        """``behind``: jobs that wait behind each queue, [B]; ``most``: jobs that a scene has room
+        for.
+        """
         gpus = len(self._topology)
         jobs = np.zeros((len(queues), most, JOB_FEATURES), dtype=np.float32)
         owner = np.full((len(queues), gpus), most)
         places = np.zeros((len(queues), gpus, GPU_FEATURES), dtype=np.float32)
         for nth, queue in enumerate(queues):
             count = len(queue.rows)
-            behind = float(world.waiting[clusters[nth]])
-            jobs[nth, :count] = self._jobs(queue, behind)
+            jobs[nth, :count] = self._jobs(queue, float(behind[nth]))
             held: Bools = np.asarray(queue.held.any(axis=0))
             owner[nth, held] = queue.held.argmax(axis=0)[held]
             places[nth] = self._gpus(queue, held)
         filled = np.arange(most) < np.array([len(queue.rows) for queue in queues])[:, None]
-        scene = Scene(
+        return Scene(
             jobs=torch.from_numpy(jobs),
             gpus=torch.from_numpy(places),
             owner=torch.from_numpy(owner),
             filled=torch.from_numpy(filled),
         )
-        return scene, queues
 
     def _jobs(self, queue: Queue, behind: float) -> Singles:
         gpus, costs = len(self._topology), queue.costs

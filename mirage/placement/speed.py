@@ -30,7 +30,14 @@ class MinibatchCosts:
     """Row of a table of measurements; the paper's law does not look at it."""
 
 
-class SpeedLaw(Protocol):
+class SpeedEstimate(Protocol):
+    """How fast a job would run, in FLOPS, before it has any GPU."""
+
+    def as_asked(self, gpus: Ints, costs: MinibatchCosts) -> Floats:
+        """What a job counts on that asks for so many GPUs: the terms of equation 5."""
+
+
+class SpeedLaw(SpeedEstimate, Protocol):
     """How fast jobs run, in FLOPS, on the GPUs of one topology."""
 
     def speeds(self, assigned: Bools, costs: MinibatchCosts) -> Floats:
@@ -41,9 +48,6 @@ class SpeedLaw(Protocol):
 
         ``gpus`` has a shape that broadcasts with that of ``costs``.
         """
-
-    def as_asked(self, gpus: Ints, costs: MinibatchCosts) -> Floats:
-        """What a job counts on that asks for so many GPUs: the terms of equation 5."""
 
 
 @dataclass(frozen=True, kw_only=True)
