@@ -104,7 +104,13 @@ def rate(step: Callable[[], Any], times: int) -> float:
     return times / (time.process_time() - began)
 
 
-def worlds() -> dict[str, float]:
+def worlds(runs: int = 3) -> dict[str, float]:
+    """Medians of the runs; `times_...` are medians of each run's own ratio."""
+    found = [_worlds() for _ in range(runs)]
+    return {name: float(np.median([each[name] for each in found])) for name in found[0]}
+
+
+def _worlds() -> dict[str, float]:
     world, action = busy_world(CLUSTERS)
     held = [np.nonzero(action[0] == row)[0].tolist() for row in range(world.rows)]
     vector = world.speeds_of(world.assignment(action))[0]
