@@ -33,6 +33,8 @@ class Memory:
         self._histories: dict[str, History] = {}
         self._book = WaitBook(keep_s=WAITS_KEPT_S)
         self._waits: dict[str, Waits] = {}
+        self._before: dict[str, Waits] = {}
+        """Those of earlier cycles."""
         self._digests: dict[str, str] = {}
         self._step_digests: dict[tuple[str, int], bytes] = {}
         self._now_s = 0
@@ -71,6 +73,7 @@ class Memory:
         """Takes a cycle's snapshot in."""
         self._now_s = snapshot.at_s
         self._sharing = snapshot.sharing
+        self._before |= self._waits
         self._waits.clear()
         self._digests.clear()
         recent = snapshot.at_s - 2 * DAY_S
@@ -89,7 +92,12 @@ class Memory:
     def waits(self, pool: str) -> Waits:
         if pool not in self._waits:
             samples = self._book.recent(pool, self._now_s - WAITS_KEPT_S)
-            self._waits[pool] = Waits(samples, self._sharing)
+            before = self._before.get(pool)
+            self._waits[pool] = (
+                before.followed_by(samples, self._sharing)
+                if before
+                else Waits(samples, self._sharing)
+            )
         return self._waits[pool]
 
     def history(self, pool: str) -> History | None:

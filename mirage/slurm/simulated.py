@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import NoReturn
 
@@ -219,11 +220,17 @@ class SimulatedCluster(Cluster):
     def _may_act_on(self, job: JobRecord) -> bool:
         return self._operator or job.user == self._user
 
+    @cached_property
+    def _partitions_of(self) -> dict[str, tuple[str, ...]]:
+        """By node, in the order of the nodes."""
+        found: dict[str, list[str]] = {name: [] for name in self._sim.node_names}
+        for partition in self._sim.partitions:
+            for name in partition.nodes:
+                found[name].append(partition.name)
+        return {name: tuple(partitions) for name, partitions in found.items()}
+
     def _nodes(self) -> Iterator[ClusterNode]:
-        for name in self._sim.node_names:
-            partitions = tuple(
-                partition.name for partition in self._sim.partitions if name in partition.nodes
-            )
+        for name, partitions in self._partitions_of.items():
             up, idle = self._sim.is_up(name), self._sim.is_idle(name)
             yield ClusterNode(
                 name=name,

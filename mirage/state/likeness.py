@@ -36,6 +36,27 @@ class Alike(NamedTuple):
     """Whether another job of the pool is as much like it."""
 
 
+class WaitColumns(NamedTuple):
+    """(samples,) each."""
+
+    partition: NDArray[np.int32]
+    """A number for each name."""
+    nodes: NDArray[np.int64]
+    limit_s: NDArray[np.int64]
+    wait_s: Floats
+    start_s: Floats
+
+
+def _columns(samples: Sequence[WaitSample], codes: Mapping[str, int]) -> WaitColumns:
+    return WaitColumns(
+        np.array([codes[sample.partition] for sample in samples], dtype=np.int32),
+        np.array([sample.nodes for sample in samples], dtype=np.int64),
+        np.array([sample.time_limit_s or NO_LIMIT for sample in samples], dtype=np.int64),
+        np.array([sample.wait_s for sample in samples], dtype=np.float64),
+        np.array([sample.start_s for sample in samples], dtype=np.float64),
+    )
+
+
 class Waits(Sequence[WaitSample]):
     """Jobs that started and how long they waited, oldest start first."""
 
@@ -51,15 +72,43 @@ class Waits(Sequence[WaitSample]):
         self._sharing = sharing
         names = {sample.partition for sample in samples}
         self._codes = {name: code for code, name in enumerate(sorted(names))}
-        self._partition = np.array(
-            [self._codes[sample.partition] for sample in samples], dtype=np.int32
+        self._columns = _columns(samples, self._codes)
+
+    def followed_by(
+        self, samples: Sequence[WaitSample], sharing: Mapping[str, frozenset[str]] | None
+    ) -> Waits:
+        """The same as `Waits(samples, sharing)`, and much faster where ``samples`` are these without
+        the oldest and with new ones at the end, as from one cycle to the next.
+        """
+        dropped = self._dropped(samples)
+        new = samples[len(self) - dropped :] if dropped is not None else samples
+        if dropped is None or any(sample.partition not in self._codes for sample in new):
+            return Waits(samples, sharing)
+        waits = Waits((), sharing)
+        waits._samples, waits._codes = samples, self._codes
+        added = _columns(new, self._codes)
+        waits._columns = WaitColumns(
+            *(
+                np.concatenate([old[dropped:], more])
+                for old, more in zip(self._columns, added, strict=True)
+            )
         )
-        self._nodes = np.array([sample.nodes for sample in samples], dtype=np.int64)
-        self._limit_s = np.array(
-            [sample.time_limit_s or NO_LIMIT for sample in samples], dtype=np.int64
-        )
-        self.wait_s: Floats = np.array([sample.wait_s for sample in samples], dtype=np.float64)
-        self._start_s: Floats = np.array([sample.start_s for sample in samples], dtype=np.float64)
+        return waits
+
+    def _dropped(self, samples: Sequence[WaitSample]) -> int | None:
+        """How many of these, the oldest, ``samples`` lacks; None: it does not follow these."""
+        if not samples:
+            return None
+        first = next((at for at, one in enumerate(self._samples) if one is samples[0]), None)
+        if first is None:
+            return None
+        last = len(self) - first - 1
+        follows = last < len(samples) and samples[last] is self._samples[-1]
+        return first if follows else None
+
+    @property
+    def wait_s(self) -> Floats:
+        return self._columns.wait_s
 
     def __len__(self) -> int:
         return len(self._samples)
@@ -103,13 +152,13 @@ class Waits(Sequence[WaitSample]):
 
     @cached_property
     def _eligible_s(self) -> Floats:
-        return np.asarray(self._start_s - self.wait_s, dtype=np.float64)
+        return np.asarray(self._columns.start_s - self.wait_s, dtype=np.float64)
 
     @cached_property
     def _backlog(self) -> tuple[Floats, Floats]:
         """The times at which the backlog changed, and the backlog before the first and after each."""
-        work = self._nodes.astype(np.float64) * self._limit_s
-        times_s = np.concatenate([self._eligible_s, self._start_s])
+        work = self._columns.nodes.astype(np.float64) * self._columns.limit_s
+        times_s = np.concatenate([self._eligible_s, self._columns.start_s])
         order = np.argsort(times_s, kind="stable")
         changes = np.concatenate([work, -work])[order]
         return times_s[order], np.concatenate([[0.0], np.cumsum(changes)])
@@ -118,7 +167,7 @@ class Waits(Sequence[WaitSample]):
         """Where these jobs (the ``last`` ones) ran, for people: `partition gpu`, `partitions debug,
         gpu`.
         """
-        ran = self._partition if these is None else self._partition[these]
+        ran = self._columns.partition if these is None else self._columns.partition[these]
         seen = set(ran[-last if last else 0 :].tolist())
         names = sorted(name for name, code in self._codes.items() if code in seen)
         more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
@@ -129,8 +178,8 @@ class Waits(Sequence[WaitSample]):
         names = set(job.partition.split(","))
         limit_s = job.time_min_s or job.time_limit_s or NO_LIMIT
         codes = [self._codes[name] for name in names if name in self._codes]
-        partition = np.isin(self._partition, codes)
-        size = partition & _within_factor_2(self._nodes, job.nodes)
+        partition = np.isin(self._columns.partition, codes)
+        size = partition & _within_factor_2(self._columns.nodes, job.nodes)
 
         def shares_partition(other: Job) -> bool:
             return not names.isdisjoint(other.partition.split(","))
@@ -141,7 +190,7 @@ class Waits(Sequence[WaitSample]):
         def has_limit(other: Job) -> bool:
             return has_size(other) and _is_within_factor_2(other.time_limit_s or NO_LIMIT, limit_s)
 
-        limit = size & _within_factor_2(self._limit_s, limit_s)
+        limit = size & _within_factor_2(self._columns.limit_s, limit_s)
         yield limit, "like jobs", has_limit
         yield size, "jobs of like size and any time limit", has_size
         yield partition, "jobs of the same partition and any size", shares_partition
@@ -149,7 +198,9 @@ class Waits(Sequence[WaitSample]):
         near_codes = [
             code for name, code in self._codes.items() if rivals is None or name in rivals
         ]
-        near = np.isin(self._partition, near_codes) & _within_factor_2(self._nodes, job.nodes)
+        near = np.isin(self._columns.partition, near_codes) & _within_factor_2(
+            self._columns.nodes, job.nodes
+        )
 
         def competes(other: Job) -> bool:
             is_near = rivals is None or not rivals.isdisjoint(other.partition.split(","))

@@ -46,13 +46,17 @@ class WaitBook:
     def add(self, records: Iterable[Job], snapshot: Snapshot) -> None:
         """Takes in accounting records; ``snapshot`` tells the pools and the present time."""
         since_s = snapshot.at_s - self._keep_s
+        fresh: dict[str, list[WaitSample]] = defaultdict(list)
         for job in records:
             if (
                 job.start_s is not None
                 and job.start_s >= since_s
                 and (job.job_id, job.start_s) not in self._keys
+                and (sample := self._sample(job, job.start_s)) is not None
             ):
-                self._note(job, job.start_s, snapshot.pool_of(job.partition))
+                fresh[snapshot.pool_of(job.partition)].append(sample)
+        for pool, added in fresh.items():
+            _merge(self._samples[pool], added)
         for samples in self._samples.values():
             self._trim(samples, since_s)
 
@@ -61,12 +65,13 @@ class WaitBook:
         samples = self._samples.get(pool, [])
         return samples[bisect_left(samples, since_s, key=_start_s) :]
 
-    def _note(self, job: Job, start_s: int, pool: str) -> None:
+    def _sample(self, job: Job, start_s: int) -> WaitSample | None:
+        """None: its wait does not count."""
         wait_s = job.wait_s
         if wait_s is None or job.job_id in self._limited or not _ran(job):
-            return
+            return None
         self._keys.add((job.job_id, start_s))
-        sample = WaitSample(
+        return WaitSample(
             job_id=job.job_id,
             partition=job.partition,
             nodes=job.nodes,
@@ -74,15 +79,24 @@ class WaitBook:
             start_s=start_s,
             wait_s=wait_s,
         )
-        self._samples[pool].append(sample)
 
     def _trim(self, samples: list[WaitSample], since_s: int) -> None:
-        samples.sort(key=_start_s)
         surplus = max(bisect_left(samples, since_s, key=_start_s), len(samples) - self._most)
         self._keys.difference_update(
             (sample.job_id, sample.start_s) for sample in samples[:surplus]
         )
         del samples[:surplus]
+
+
+def _merge(samples: list[WaitSample], added: list[WaitSample]) -> None:
+    """Both stay in the order of their starts. Sorting a week of jobs in each cycle would be slow,
+    and what is added mostly started last.
+    """
+    added.sort(key=_start_s)
+    is_last = not samples or samples[-1].start_s <= added[0].start_s
+    samples.extend(added)
+    if not is_last:
+        samples.sort(key=_start_s)
 
 
 def _start_s(sample: WaitSample) -> int:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
+import numpy as np
 import pytest
 
 from mirage.domain import ClusterNode, Job, JobState, Snapshot
+from mirage.state.likeness import Waits
 from mirage.state.waits import WaitBook
 
 NOW = 1_700_000_000
@@ -120,3 +123,35 @@ def test_no_more_than_the_newest_are_kept() -> None:
     for _ in range(2):
         observe(book, *(job(i, NOW + i) for i in (3, 1, 2)), at_s=NOW + 10)
         assert [job_id for job_id, _ in seen(book)] == [2, 3]
+
+
+def test_columns_that_follow_those_of_the_last_cycle_are_those_made_afresh() -> None:
+    book, random, waits = WaitBook(keep_s=6000, most=30), Random(1), Waits(())
+    kinds = set()
+    for cycle in range(60):
+        at_s = NOW + 600 * cycle
+        # Some are seen only a cycle or two after they started, so they belong before others.
+        starts = [at_s - random.choice((30, 300, 900, 1800)) for _ in range(random.randrange(8))]
+        partition = "gpu" if cycle < 40 else random.choice(("gpu", "debug"))
+        jobs = [
+            job(
+                1000 * cycle + number,
+                start_s,
+                eligible_s=start_s - random.randrange(500),
+                partition=partition,
+                time_limit_s=random.choice((None, 3600)),
+            )
+            for number, start_s in enumerate(starts)
+        ]
+        observe(book, *jobs, at_s=at_s)
+        samples = book.recent("debug", at_s - 6000)
+        waits, plain = waits.followed_by(samples, {}), Waits(samples, {})
+        assert list(waits) == list(plain)
+        assert waits.wait_s.tolist() == plain.wait_s.tolist()
+        assert waits.partitions() == plain.partitions()
+        times_s = np.arange(at_s - 7000, at_s, 500.0)
+        assert waits.backlog(times_s).tolist() == plain.backlog(times_s).tolist()
+        like, plainly = (each.like(job(1, time_limit_s=3600), 5) for each in (waits, plain))
+        assert (like.wait_s.tolist(), like.words) == (plainly.wait_s.tolist(), plainly.words)
+        kinds.add(len(samples) == 30)
+    assert kinds == {True, False}
