@@ -87,11 +87,13 @@ class Waits(Sequence[WaitSample]):
         waits = Waits((), sharing)
         waits._samples, waits._codes = samples, self._codes
         added = _columns(new, self._codes)
+        old = self._columns
         waits._columns = WaitColumns(
-            *(
-                np.concatenate([old[dropped:], more])
-                for old, more in zip(self._columns, added, strict=True)
-            )
+            np.concatenate([old.partition[dropped:], added.partition]),
+            np.concatenate([old.nodes[dropped:], added.nodes]),
+            np.concatenate([old.limit_s[dropped:], added.limit_s]),
+            np.concatenate([old.wait_s[dropped:], added.wait_s]),
+            np.concatenate([old.start_s[dropped:], added.start_s]),
         )
         return waits
 

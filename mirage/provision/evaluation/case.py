@@ -16,7 +16,7 @@ from mirage.ports import Observation
 from mirage.provision.learn.episode import HISTORY, STEP_S, Episode, Ints, PairJob
 from mirage.state.encoder import HistoryStep, JobMatrix, JobPair, Vectors
 from mirage.state.history import History
-from mirage.state.likeness import Alike, Waits
+from mirage.state.likeness import Alike, WaitColumns, Waits
 from mirage.state.variables import NODES, QUEUED, RUNNING
 
 KEPT_S = 7 * 86_400
@@ -64,13 +64,15 @@ class PoolWaits(Waits):
 
     def __init__(self, starts: PoolStarts, first: int, last: int) -> None:
         part = slice(first, last)
-        self._start_s = starts.start_s[part].astype(np.float64)
         self._sharing = None
         self._codes = {PARTITION: 0}
-        self._partition = np.zeros(last - first, dtype=np.int32)
-        self._nodes = starts.nodes[part]
-        self._limit_s = starts.limit_s[part]
-        self.wait_s = starts.wait_s[part].astype(np.float64)
+        self._columns = WaitColumns(
+            partition=np.zeros(last - first, dtype=np.int32),
+            nodes=starts.nodes[part],
+            limit_s=starts.limit_s[part],
+            wait_s=starts.wait_s[part].astype(np.float64),
+            start_s=starts.start_s[part].astype(np.float64),
+        )
         self._alike: dict[tuple[PairJob, int], Alike] = {}
 
     def like(self, job: Job, at_least: int) -> Alike:
@@ -95,14 +97,14 @@ class PoolWaits(Waits):
         return self._sample(range(len(self))[index])
 
     def _sample(self, row: int) -> WaitSample:
-        limit_s = int(self._limit_s[row]) or None
+        columns = self._columns
         return WaitSample(
             job_id=0,
             partition=PARTITION,
-            nodes=int(self._nodes[row]),
-            time_limit_s=limit_s,
-            start_s=int(self._start_s[row]),
-            wait_s=int(self.wait_s[row]),
+            nodes=int(columns.nodes[row]),
+            time_limit_s=int(columns.limit_s[row]) or None,
+            start_s=int(columns.start_s[row]),
+            wait_s=int(columns.wait_s[row]),
         )
 
 
