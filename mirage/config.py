@@ -175,6 +175,8 @@ UNTRAINED = ("reactive", "timer", "avg", "quantile")
 TRAINED = (
     "random-forest",
     "xgboost",
+    "transformer-law",
+    "moe-law",
     "transformer",
     "moe",
     "transformer-dqn",

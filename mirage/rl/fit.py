@@ -169,9 +169,9 @@ def cosine(begin: float, end: float, part: float) -> float:
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """The learning rate of all parameters from now on."""
+    """The learning rate of all parameters from now on; of a group with a `share` that share of it."""
     for group in optimizer.param_groups:
-        group["lr"] = rate
+        group["lr"] = rate * group.get("share", 1.0)
 
 
 def descend(

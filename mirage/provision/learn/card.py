@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,7 +13,8 @@ from mirage.domain import Penalties
 from mirage.models.card import card_text, markdown_table
 from mirage.models.recipe import Recipe
 from mirage.provision.learn.about import ProvisionAbout
-from mirage.provision.learn.episode import Episode, Load
+from mirage.provision.learn.episode import Episode, Floats, Load
+from mirage.provision.learn.mixture import Mixture, effective_experts, experts_a_state
 from mirage.provision.learn.model import Model, States, releases
 from slurm_sim.seconds import HOUR_S
 
@@ -61,15 +63,24 @@ def card(
         ),
     }
     title = f"{recipe.method} for {about.cluster}"
-    return card_text(title, [summary, *_remarks(model)], sections, LIMITS)
+    return card_text(title, [summary, *_remarks(model, episodes)], sections, LIMITS)
 
 
 def _day(time_s: int) -> str:
     return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%d")
 
 
-def _remarks(model: Model | None) -> Iterator[str]:
+def _remarks(model: Model | None, judged: Sequence[Episode]) -> Iterator[str]:
     """What its method alone does not tell of a model."""
+    if isinstance(model, Mixture) and judged:
+        weights = gates(model, judged)
+        if weights.shape[1] > 1:
+            yield (
+                f"Of its {weights.shape[1]} experts {effective_experts(weights):.1f} share the work on"
+                " the validation part (inverse Simpson index of the mean weights);"
+                f" {experts_a_state(weights):.1f} answer for one state (exponential of the mean"
+                " entropy)."
+            )
     if model is not None and model.traits.interrupted:
         yield "Its training was interrupted: it is the best model until then."
     if model is not None and model.traits.share is not None:
@@ -77,6 +88,21 @@ def _remarks(model: Model | None) -> Iterator[str]:
             f"For one ratio of penalties, e_I / (e_I + e_O) = {model.traits.share:g}: users of any"
             " other are served as if it were theirs, and see no costs."
         )
+
+
+def gates(model: Mixture, judged: Sequence[Episode]) -> Floats:
+    """(n, experts): the weights of a mixture's experts at every 12th decision point."""
+    return np.concatenate([model.gate(_thinned(States.of(each), 12)) for each in judged])
+
+
+def _thinned(states: States, every: int) -> States:
+    return replace(
+        states,
+        matrices=states.matrices[::every],
+        remaining_s=states.remaining_s[::every],
+        penalties=states.penalties[::every],
+        forecast_s=None if states.forecast_s is None else states.forecast_s[::every],
+    )
 
 
 def _results(model: Model, judged: Sequence[Episode]) -> list[str]:

@@ -43,6 +43,7 @@ from torch import Tensor
 
 from mirage.provision.learn.episode import Episode, Floats, Ints
 from mirage.provision.learn.foundation import Network
+from mirage.provision.learn.gate import weight_groups
 from mirage.provision.learn.model import Flags
 from mirage.provision.learn.neural import Neural
 from mirage.provision.learn.points import Points, PreparedEpisode
@@ -171,9 +172,7 @@ class DqnLearner:
     def __post_init__(self) -> None:
         self._memory: deque[EpisodeRollout] = deque(maxlen=self.options.memory)
         self._target = TargetNetwork(self.network, self.options.sync)
-        self._optimizer = torch.optim.Adam(
-            self.network.parameters(), lr=self.options.rate, fused=True
-        )
+        self._optimizer = torch.optim.Adam(weight_groups(self.network), fused=True)
 
     def round(self, done: int) -> float:
         """Plays fresh episodes, then learns from the memory; returns the mean loss. ``done``: rounds

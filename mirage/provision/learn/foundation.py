@@ -12,7 +12,7 @@ ours are small enough for two CPU cores.
 - The action enters as one more token, which attends to the history and is not attended to. So the
   history is encoded
   once, and asking for both actions, or for many penalty shares, costs next to nothing.
-- `Foundation`: one expert, or several that a gate mixes. Expert i's features are multiplied by its
+- `Foundation`: one expert, or several that a gate mixes (`gate.py`). Expert i's features are multiplied by its
   gate weight and
   stand side by side; a head's single linear map of them is the weighted sum of the experts' own
   Q-values (equation 7).
@@ -29,6 +29,7 @@ from torch import Tensor, nn
 
 from mirage.errors import InputError
 from mirage.provision.learn.episode import HISTORY
+from mirage.provision.learn.gate import Gate
 from mirage.rl.options import MethodOptions, Range
 from mirage.state.variables import VARIABLES
 
@@ -45,18 +46,9 @@ Size = Annotated[int, Range(1, _LARGEST)]
 
 
 @dataclass(frozen=True)
-class Shape(MethodOptions):
-    """What fixes the network's tensors."""
+class Encoder(MethodOptions):
+    """What fixes the tensors of a transformer over the history."""
 
-    penalty_input: bool = True
-    """Whether e_I / (e_I + e_O) is an input: one number more than the paper's 5761."""
-    forecast_input: bool = True
-    """Whether the successor's wait as the present queue tells it is one: two numbers more."""
-    experts: Size = 1
-    gate: Literal["none", "dense", "top1"] = "none"
-    """none: a plain transformer. dense: the softmax-weighted mean of all experts. top1: the
-    likeliest expert alone.
-    """
     patch: Size = 12
     """Rows a token: 12 are two hours."""
     width: Size = 48
@@ -64,6 +56,7 @@ class Shape(MethodOptions):
     layers: Size = 2
     feedforward: Size = 96
     dropout: Annotated[float, Range(0, 1, high_open=True)] = 0.1
+    experts: Size = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -78,8 +71,26 @@ class Shape(MethodOptions):
             )
         if self.width % self.heads:
             raise InputError(f"width {self.width} must be a multiple of heads {self.heads}")
+
+
+@dataclass(frozen=True)
+class Shape(Encoder):
+    """What fixes the network's tensors."""
+
+    penalty_input: bool = True
+    """Whether e_I / (e_I + e_O) is an input: one number more than the paper's 5761."""
+    forecast_input: bool = True
+    """Whether the successor's wait as the present queue tells it is one: two numbers more."""
+    gate: Literal["none", "balanced", "dense", "top1"] = "none"
+    """none: a plain transformer. dense: the softmax-weighted mean of all experts, with weights from
+    the 5,760 numbers, as in the published code. balanced: the same from normalised summaries
+    (`gate.py`). top1: the likeliest expert alone.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.gate == "none" and self.experts > 1:
-            raise InputError(f"{self.experts} experts need a gate: dense or top1")
+            raise InputError(f"{self.experts} experts need a gate: balanced, dense or top1")
 
     @property
     def inputs(self) -> int:
@@ -92,7 +103,7 @@ class Shape(MethodOptions):
         return 1 + self.penalty_input + 2 * self.forecast_input
 
 
-MOE = Shape(experts=10, gate="dense", patch=24, width=32, heads=2, layers=1, feedforward=64)
+MOE = Shape(experts=10, gate="balanced", patch=24, width=32, heads=2, layers=1, feedforward=64)
 """Ten smaller experts (paper, section 4.7)."""
 
 
@@ -122,7 +133,7 @@ class Attention(nn.Module):
 class Block(nn.Module):
     """Attention and a feed-forward net, each behind a layer norm, and each added to its input."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Encoder) -> None:
         super().__init__()
         self.before_attention = nn.LayerNorm(shape.width)
         self.attention = Attention(shape.width, shape.heads)
@@ -171,6 +182,18 @@ class Expert(nn.Module):
         return result
 
 
+_BACK = (6, 36, HISTORY - 1)
+"""Rows back: an hour, six hours, a day."""
+_SUMMARIES = (2 + len(_BACK)) * len(VARIABLES)
+
+
+def summaries(states: Tensor) -> Tensor:
+    """Of scaled states, (n, 144, 40): the newest row, the day's mean, and changes since; (n, 200)."""
+    now = states[:, -1]
+    changes = [now - states[:, HISTORY - 1 - back] for back in _BACK]
+    return torch.cat([now, states.mean(1), *changes], dim=-1)
+
+
 class ExpertMixture(NamedTuple):
     features: Tensor
     """(n, m, experts * width)."""
@@ -185,8 +208,10 @@ class Foundation(nn.Module):
         super().__init__()
         self.shape = shape
         self.experts = nn.ModuleList(Expert(shape) for _ in range(shape.experts))
-        self.gate: nn.Linear | None = None
-        if shape.gate != "none":
+        self.gate: nn.Linear | Gate | None = None
+        if shape.gate == "balanced":
+            self.gate = Gate(_SUMMARIES, shape.experts)
+        elif shape.gate != "none":
             self.gate = nn.Linear(STATE, shape.experts)
             # Nearly equal weights at first; not quite, since a top-1 gate must not have ties.
             nn.init.normal_(self.gate.weight, std=0.01 / STATE**0.5)
@@ -196,9 +221,7 @@ class Foundation(nn.Module):
         self, states: Tensor, questions: Tensor, head: Literal["action", "policy"]
     ) -> ExpertMixture:
         """Of scaled states, (n, 5760), and m questions about each, (n, m, 1 to 4)."""
-        gate = (
-            states.new_ones(len(states), 1) if self.gate is None else self.gate(states).softmax(-1)
-        )
+        gate = self.weights(states)
         if self.shape.gate == "top1":
             return ExpertMixture(self._sparse(states, questions, head, gate), gate)
         parts = [
@@ -206,6 +229,16 @@ class Foundation(nn.Module):
             for i, expert in enumerate(self.experts)
         ]
         return ExpertMixture(torch.cat(parts, dim=-1), gate)
+
+    def weights(self, states: Tensor) -> Tensor:
+        """(n, experts): the gate's softmax, of scaled states, (n, 5760)."""
+        if self.gate is None:
+            return states.new_ones(len(states), 1)
+        if isinstance(self.gate, Gate):
+            mixed: Tensor = self.gate(summaries(states.view(len(states), HISTORY, -1)))
+            return mixed
+        logits: Tensor = self.gate(states)
+        return logits.softmax(-1)
 
     def _sparse(
         self, states: Tensor, questions: Tensor, head: Literal["action", "policy"], gate: Tensor

@@ -18,6 +18,31 @@ import numpy as np
 
 from mirage.provision.learn.episode import Floats
 from mirage.provision.learn.model import Assessment, States
+from slurm_sim.seconds import HOUR_S
+
+_HOURS = (
+    1 / 60,
+    1 / 6,
+    0.5,
+    1,
+    1.5,
+    *range(2, 7),
+    *range(8, 24, 2),
+    24,
+    27,
+    30,
+    34,
+    38,
+    43,
+    48,
+    60,
+    72,
+    96,
+    144,
+)
+DURATIONS_S = np.array(_HOURS) * HOUR_S
+"""The chance of waiting longer is learnt at each; it is 1 at 0, and falls to 0 at `LONGEST_S`."""
+LONGEST_S = 240 * HOUR_S
 
 
 @dataclass(frozen=True)
@@ -28,6 +53,16 @@ class Law:
     """(n, J), not falling, the first 0."""
     exceeded: Floats
     """(n, J): the chance of a longer wait, not rising, from 1 to 0."""
+
+    @classmethod
+    def of_chances(cls, chances: Floats) -> Law:
+        """Of the chances, (n, len(DURATIONS_S)), that the wait exceeds each of `DURATIONS_S`."""
+        falling = np.minimum.accumulate(np.clip(chances, 0, 1), axis=1)
+        waits_s = np.concatenate([[0], DURATIONS_S, [LONGEST_S]])
+        ends = np.ones((len(chances), 1)), np.zeros((len(chances), 1))
+        return cls(
+            np.tile(waits_s, (len(chances), 1)), np.concatenate([ends[0], falling, ends[1]], axis=1)
+        )
 
     def interruption_s(self, left_s: Floats) -> Floats:
         """(n,): E[(W - left)+], the mean interruption of a release with so much time left, (n,)."""

@@ -9,33 +9,33 @@ draw is a function of the state and a seed.
 from __future__ import annotations
 
 import hashlib
-import json
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 
 from mirage.errors import InputError
 from mirage.provision.learn.episode import HISTORY, Floats
 from mirage.provision.learn.foundation import Network, Shape
 from mirage.provision.learn.model import Assessment, Flags, States, Traits
+from mirage.provision.learn.network_files import (
+    fill,
+    read_header,
+    read_tensors,
+    record_of,
+    take_arrays,
+    write_network,
+)
 from mirage.provision.learn.points import questions
 from mirage.provision.learn.scaling import Scaling, forecast_inputs
 from mirage.provision.learn.training import Head, prefers_release, score
 from mirage.rl.options import Fraction, MethodOptions, Range
 from mirage.state.variables import VARIABLES
-from slurm_sim.files import read_text
-from slurm_sim.formats import parse_json
 from slurm_sim.seconds import HOUR_S
 
-SCHEMA = 1
-HEADER, WEIGHTS = "network.json", "network.safetensors"
 _BATCH = 512
-_SCALING = "scaling."
 Memory = Annotated[int, Range(1, HISTORY)]
 """Decision points over which a V-head's mean may decide: a day, since no more is remembered."""
 
@@ -87,7 +87,7 @@ class Neural:
         Raises InputError for matrices of another shape, values that are no numbers, penalties
         without a sum, and where forecasts are needed and not there.
         """
-        _check(states)
+        check_states(states)
         if self.traits.uses_forecasts and states.forecast_s is None:
             raise InputError(
                 "This network needs a forecast from the present queue with each state."
@@ -105,6 +105,19 @@ class Neural:
             Assessment.plain(release, costs_s[:, 0], costs_s[:, 1]),
             gain=scores[:, 0] - scores[:, 1],
         )
+
+    def gate(self, states: States) -> Floats:
+        """(n, experts): the experts' weights at these states."""
+        check_states(states)
+        self.network.eval()
+        device = next(self.network.parameters()).device
+        parts = []
+        with torch.no_grad():
+            for begin in range(0, len(states), _BATCH):
+                scaled = self.scaling.apply(states.matrices[begin : begin + _BATCH])
+                flat = torch.from_numpy(scaled).flatten(1).to(device)
+                parts.append(self.network.foundation.weights(flat).double().cpu().numpy())
+        return np.concatenate(parts)
 
     def _scores(self, states: States, shares: Floats) -> Floats:
         """(n, 2): Q-values or log-probabilities of submitting and of waiting."""
@@ -137,120 +150,32 @@ class Neural:
         return prefers_release(scores, self.serving.decides)
 
     def write(self, folder: Path) -> None:
-        """`network.safetensors` (weights and scaling) and `network.json` (everything else) into an
-        existing folder.
-        """
-        tensors = {
-            name: tensor.detach().cpu().contiguous()
-            for name, tensor in self.network.state_dict().items()
-        }
-        for item in fields(self.scaling):
-            tensors[_SCALING + item.name] = torch.from_numpy(getattr(self.scaling, item.name))
+        """Weights, scaling and everything else into an existing folder (`network_files.py`)."""
         header = {
-            "schema": SCHEMA,
             "name": self.name,
             "inputs": self.network.shape.inputs,
             "shape": asdict(self.network.shape),
             "serving": asdict(self.serving),
         }
-        save_file(tensors, folder / WEIGHTS)
-        (folder / HEADER).write_text(json.dumps(header, indent=2) + "\n", encoding="utf-8")
+        write_network(folder, header, self.network, {"scaling": self.scaling})
 
 
 def read(folder: Path) -> Neural:
     """What `Neural.write` wrote. Raises InputError for files that are missing, damaged, or do not
     fit each other.
     """
-    header = _read_header(folder / HEADER)
-    shape = _record(Shape, header, "shape", folder / HEADER)
-    serving = _record(Serving, header, "serving", folder / HEADER)
-    tensors = _read_tensors(folder / WEIGHTS)
-    scaling = {
-        item.name: tensors.pop(_SCALING + item.name, torch.empty(0)).numpy()
-        for item in fields(Scaling)
-    }
-    _check_tensors(tensors, shape, folder / WEIGHTS)
-    network = Network(shape)
-    network.load_state_dict(tensors)
-    network.eval()
-    return Neural(header["name"], network, Scaling(**scaling), serving)
+    header = read_header(folder)
+    shape = record_of(Shape, header, "shape", folder)
+    serving = record_of(Serving, header, "serving", folder)
+    tensors = read_tensors(folder)
+    scaling = take_arrays(tensors, "scaling", Scaling)
+    with torch.device("meta"):
+        network = Network(shape)
+    fill(network, tensors, folder)
+    return Neural(header["name"], network, scaling, serving)
 
 
-def _read_header(path: Path) -> dict[str, Any]:
-    try:
-        header = parse_json(read_text(path))
-    except FileNotFoundError:
-        raise InputError(f"{path} is missing; give a folder that `mirage train` wrote") from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} can't be read ({error}); train the model again") from None
-    if not isinstance(header, dict) or header.get("schema") != SCHEMA:
-        found = header.get("schema") if isinstance(header, dict) else None
-        raise InputError(
-            f"{path} has schema {found!r}, this version reads {SCHEMA}; train the model again"
-        )
-    if not isinstance(header.get("name"), str):
-        raise InputError(f"{path} has no name; train the model again")
-    return header
-
-
-def _record(kind: type[Any], header: dict[str, Any], key: str, path: Path) -> Any:
-    """A dataclass of the header; raises InputError where fields are missing, unknown, or of another
-    type.
-    """
-    values = header.get(key)
-    names = {item.name for item in fields(kind)}
-    if not isinstance(values, dict) or set(values) != names:
-        raise InputError(
-            f"{path}: {key} must have exactly {', '.join(sorted(names))}; train the model again"
-        )
-    wrong = [
-        name for name, value in values.items() if type(value) not in _types(getattr(kind(), name))
-    ]
-    if wrong:
-        raise InputError(f"{path}: {key}.{wrong[0]} is {values[wrong[0]]!r}; train the model again")
-    try:
-        return kind(**values)
-    except InputError as error:
-        raise InputError(f"{path}: {key}: {error}; train the model again") from None
-
-
-def _types(default: object) -> tuple[type, ...]:
-    """What a field with this default may be."""
-    if default is None:
-        return (type(None), float, int)
-    return (float, int) if isinstance(default, float) else (type(default),)
-
-
-def _read_tensors(path: Path) -> dict[str, torch.Tensor]:
-    try:
-        return load_file(path)
-    except FileNotFoundError:
-        raise InputError(f"{path} is missing; give a folder that `mirage train` wrote") from None
-    except (OSError, SafetensorError) as error:
-        raise InputError(f"{path} can't be read ({error}); copy or train the model again") from None
-
-
-def _check_tensors(tensors: dict[str, torch.Tensor], shape: Shape, path: Path) -> None:
-    with torch.device(
-        "meta"
-    ):  # shapes only: a header that asks for a huge network must not get the memory for it
-        expected = {name: tensor.shape for name, tensor in Network(shape).state_dict().items()}
-    if different := sorted(set(expected) ^ set(tensors)):
-        state = "missing" if different[0] in expected else "unknown"
-        raise InputError(f"{path}: tensor {different[0]} is {state}; train the model again")
-    for name, tensor in tensors.items():
-        if tensor.shape != expected[name]:
-            raise InputError(
-                f"{path}: tensor {name} has shape {tuple(tensor.shape)}, the header asks for"
-                f" {tuple(expected[name])}"
-            )
-        if not tensor.is_floating_point() or not torch.isfinite(tensor).all():
-            raise InputError(
-                f"{path}: tensor {name} has values that are no numbers; train the model again"
-            )
-
-
-def _check(states: States) -> None:
+def check_states(states: States) -> None:
     expected = (len(states), HISTORY, len(VARIABLES))
     if states.matrices.shape != expected:
         raise InputError(

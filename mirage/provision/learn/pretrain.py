@@ -35,6 +35,7 @@ from torch import Tensor
 from mirage.errors import InputError
 from mirage.provision.learn.episode import STEP_S, Episode, Floats, Ints
 from mirage.provision.learn.foundation import FORECAST, MOE, Network, Shape
+from mirage.provision.learn.gate import weight_groups
 from mirage.provision.learn.model import Flags
 from mirage.provision.learn.neural import Memory, Neural, Serving
 from mirage.provision.learn.points import Points
@@ -143,9 +144,7 @@ class SupervisedLearner:
     device: torch.device
 
     def __post_init__(self) -> None:
-        self._optimizer = torch.optim.Adam(
-            self.network.parameters(), lr=self.options.rate, fused=True
-        )
+        self._optimizer = torch.optim.Adam(weight_groups(self.network), fused=True)
 
     def round(self, done: int) -> float:
         """Draws episodes, labels their states by the present policy, learns them; returns the mean

@@ -150,8 +150,7 @@ class Samples(Sequence[Episode]):
 
     def apart_from(self, others: Sequence[Episode]) -> Samples:
         """The episodes that share no second (`span`) with any of the others."""
-        taken = _union([span(episode) for episode in others])
-        return self.those(lambda it: not _meets(span(it), taken))
+        return Samples(tuple(apart(self.episodes, others)), Counter(), Counter())
 
     def split(self, at_s: int) -> tuple[Samples, Samples]:
         """What was over by `at_s`, and what had not begun: an episode that reaches over it is in
@@ -262,6 +261,12 @@ class Samples(Sequence[Episode]):
             "dropped": dict(self.dropped),
             "log": dict(self.tally),
         }
+
+
+def apart(episodes: Sequence[Episode], others: Sequence[Episode]) -> list[Episode]:
+    """The episodes that share no second (`span`) with any of the others."""
+    taken = _union([span(episode) for episode in others])
+    return [episode for episode in episodes if not _meets(span(episode), taken)]
 
 
 def _union(spans: Sequence[Span]) -> Floats:

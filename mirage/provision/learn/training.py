@@ -14,6 +14,7 @@ from torch import Tensor
 from mirage.errors import InputError
 from mirage.provision.learn.episode import Episode, Floats, Ints
 from mirage.provision.learn.foundation import Network, Shape, Values
+from mirage.provision.learn.gate import BALANCE, balance_loss
 from mirage.provision.learn.model import Flags, release_by_mean
 from mirage.provision.learn.points import Points, PreparedEpisode, prepare
 from mirage.provision.learn.scaling import Scaling
@@ -179,10 +180,13 @@ class Judge:
 
 
 def gate_loss(found: Values, shape: Shape) -> Tensor:
-    """Keeps a top-1 gate from sending everything to one expert (Switch transformer's balance loss);
-    else 0.
+    """Keeps a gate from sending everything to one expert; 0 without a gate.
+
+    Of a dense one the balance loss of `gate.py`; of a top-1 gate Switch transformer's.
     """
-    if shape.gate != "top1":
+    if shape.gate == "none":
         return found.q.new_zeros(())
+    if shape.gate != "top1":
+        return BALANCE * balance_loss(found.gate)
     routed = torch.nn.functional.one_hot(found.gate.argmax(-1), shape.experts).float().mean(0)
     return 0.01 * shape.experts * (routed * found.gate.mean(0)).sum()

@@ -26,35 +26,12 @@ from mirage.provision.learn.boosting import SPACE, Boosting, boost_chances
 from mirage.provision.learn.episode import Episode, Floats, Vectors
 from mirage.provision.learn.features import NAMES, features, features_of
 from mirage.provision.learn.forest import Forest, Growth, grow
-from mirage.provision.learn.law import Law, assess
+from mirage.provision.learn.law import DURATIONS_S, Law, assess
 from mirage.provision.learn.method import Method, Space, TrainingData
 from mirage.provision.learn.model import DEFAULT_TRAITS, Assessment, Flags, States, Traits
 from mirage.rl.options import Count, MethodOptions
 from slurm_sim.seconds import HOUR_S
 
-_HOURS = (
-    1 / 60,
-    1 / 6,
-    0.5,
-    1,
-    1.5,
-    *range(2, 7),
-    *range(8, 24, 2),
-    24,
-    27,
-    30,
-    34,
-    38,
-    43,
-    48,
-    60,
-    72,
-    96,
-    144,
-)
-DURATIONS_S = np.array(_HOURS) * HOUR_S
-"""The chance of waiting longer is learnt at each; it is 1 at 0, and falls to 0 at `LONGEST_S`."""
-LONGEST_S = 240 * HOUR_S
 FILES = {"random-forest": "forest.safetensors", "xgboost": "boosted.safetensors"}
 
 
@@ -78,13 +55,7 @@ class Trees:
 
     def law(self, states: States) -> Law:
         """Of the waits at these states."""
-        chances = np.clip(self.regressor.predict(features_of(states)), 0, 1)
-        falling = np.minimum.accumulate(chances, axis=1)
-        waits_s = np.concatenate([[0], DURATIONS_S, [LONGEST_S]])
-        ends = np.ones((len(states), 1)), np.zeros((len(states), 1))
-        return Law(
-            np.tile(waits_s, (len(states), 1)), np.concatenate([ends[0], falling, ends[1]], axis=1)
-        )
+        return Law.of_chances(self.regressor.predict(features_of(states)))
 
     def write(self, folder: Path) -> None:
         self.regressor.save(folder / FILES[self.name])

@@ -9,20 +9,22 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mirage.errors import InputError
 from mirage.provision.learn.foundation import MOE, STATE, SUBMIT, WAIT, Expert, Network, Shape
+from mirage.provision.learn.gate import Gate
 
 SMALL = Shape(width=16, heads=2, layers=1, feedforward=32, patch=24)
 DENSE = replace(SMALL, experts=4, gate="dense")
+BALANCED = replace(SMALL, experts=4, gate="balanced")
 TOP1 = replace(DENSE, gate="top1")
 
 
 def network(shape: Shape) -> Network:
     torch.manual_seed(0)
     made = Network(shape).eval()
-    if made.foundation.gate is not None:  # opinions that differ from state to state
+    if isinstance(made.foundation.gate, nn.Linear):  # opinions that differ from state to state
         torch.nn.init.normal_(made.foundation.gate.weight, std=0.02)
     return made
 
@@ -116,6 +118,21 @@ def test_dense_gate_is_the_weighted_average_of_the_experts_q_values() -> None:
     assert torch.allclose((found.gate[..., None] * experts_q(net)).sum(1), found.q[:, 0], atol=1e-5)
 
 
+def test_a_balanced_gate_sees_summaries_alone() -> None:
+    torch.manual_seed(0)
+    net = Network(BALANCED).eval()
+    assert isinstance(net.foundation.gate, Gate)
+    torch.nn.init.normal_(net.foundation.gate.linear.weight, std=0.5)
+    found = net.values(states(), asked())
+    assert found.gate.std() > 0.01
+    assert torch.allclose((found.gate[..., None] * experts_q(net)).sum(1), found.q[:, 0], atol=1e-5)
+    other = states()
+    other[:, 50], other[:, 51] = states()[:, 51], states()[:, 50]  # no summary tells them apart
+    assert torch.allclose(net.values(other, asked()).gate, found.gate, atol=1e-6)
+    other[:, -1] += 1
+    assert not torch.allclose(net.values(other, asked()).gate, found.gate, atol=1e-4)
+
+
 def test_top1_gate_routes_each_state_to_one_expert_which_alone_answers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -139,7 +156,7 @@ def test_top1_gate_routes_each_state_to_one_expert_which_alone_answers(
 def test_top1_gate_still_learns() -> None:
     net = network(TOP1)
     net.values(states(), asked()).q.sum().backward()
-    assert net.foundation.gate is not None
+    assert isinstance(net.foundation.gate, nn.Linear)
     assert net.foundation.gate.weight.grad is not None
     assert net.foundation.gate.weight.grad.abs().sum() > 0
 
@@ -147,7 +164,7 @@ def test_top1_gate_still_learns() -> None:
 def test_adopted_expert_answers_as_it_did_alone() -> None:
     torch.manual_seed(5)
     alone, many = Network(SMALL).eval(), network(TOP1)
-    assert many.foundation.gate is not None
+    assert isinstance(many.foundation.gate, nn.Linear)
     with torch.no_grad():
         many.foundation.gate.bias.copy_(torch.tensor([0.0, 99.0, 0.0, 0.0]))
     many.adopt(alone, 1)

@@ -18,7 +18,8 @@ from safetensors.torch import load_file, save_file
 from mirage.errors import InputError
 from mirage.provision.learn.foundation import Network, Shape
 from mirage.provision.learn.model import States, release_by_mean, releases
-from mirage.provision.learn.neural import HEADER, WEIGHTS, Neural, Serving, read
+from mirage.provision.learn.network_files import HEADER, WEIGHTS
+from mirage.provision.learn.neural import Neural, Serving, read
 from mirage.provision.learn.scaling import Scaling
 from slurm_sim.seconds import HOUR_S
 from tests.learners import SMALL, TOY, TRAIN

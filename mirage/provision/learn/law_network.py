@@ -1,0 +1,117 @@
+"""Networks with a law head: the chances of the successor's wait, for `transformer-law`, `moe-law`.
+
+The paper's head says two Q-values (`foundation.py`). This one says the law of the wait, as the
+trees do, and the exact stopping rule decides (`law.py`). So the network learns neither the time
+left, nor the penalties, nor the kink of the reward where the wait is the time left.
+
+- Input are 73 summaries (`features.py`) and the history, both normalised. The raw 5,760 numbers
+  alone are learnt by heart within some hundred steps.
+- The history's tokens are patches of rows, as in a vision transformer. The summaries are one more
+  token, which asks; its features are the head's input.
+- The head says a hazard for each of `law.DURATIONS_S`: the chance that the wait ends before it,
+  given that it is longer than the one before (discrete-time survival: Kvamme and Borgan 2021).
+  The chances of a longer wait are products of what is left, so they never rise.
+- A mixture weighs the experts' chances with its gate: the law of a mixture is the mixture of laws
+  (Jacobs et al. 1991).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mirage.provision.learn.episode import HISTORY, STEP_S
+from mirage.provision.learn.features import NAMES
+from mirage.provision.learn.foundation import Block, Encoder, Size
+from mirage.provision.learn.gate import Gate
+from mirage.provision.learn.law import DURATIONS_S
+from mirage.state.variables import VARIABLES
+
+
+@dataclass(frozen=True)
+class LawShape(Encoder):
+    """What fixes the tensors of a network with a law head. Over one expert, a dense gate weighs
+    their laws.
+    """
+
+    layers: Size = 1
+
+
+class LawExpert(nn.Module):
+    """One transformer: a history and its summaries become hazards."""
+
+    def __init__(self, shape: LawShape) -> None:
+        super().__init__()
+        self.patches = HISTORY // shape.patch
+        self.embedding = nn.Linear(shape.patch * len(VARIABLES), shape.width)
+        self.position = nn.Parameter(torch.randn(self.patches, shape.width) * 0.02)
+        self.encoder = nn.ModuleList(Block(shape) for _ in range(shape.layers))
+        self.summary = nn.Sequential(
+            nn.Linear(len(NAMES), 2 * shape.width),
+            nn.ReLU(),
+            nn.Dropout(shape.dropout),
+            nn.Linear(2 * shape.width, shape.width),
+        )
+        self.reader = Block(shape)
+        self.norm = nn.LayerNorm(shape.width)
+        self.hazard = nn.Linear(shape.width, len(DURATIONS_S))
+
+    def forward(self, states: Tensor, summaries: Tensor) -> Tensor:
+        """Logits of hazards, (n, durations), of scaled histories, (n, 144, 40), and summaries, (n,
+        73).
+        """
+        tokens: Tensor = self.embedding(states.reshape(len(states), self.patches, -1))
+        tokens = tokens + self.position
+        for block in self.encoder:
+            tokens = block(tokens)
+        asking = self.summary(summaries)[:, None]
+        logits: Tensor = self.hazard(self.norm(self.reader(asking, tokens))[:, 0])
+        return logits
+
+
+class LogChances(NamedTuple):
+    longer: Tensor
+    """(n, durations): logarithms of the chances that the wait is longer."""
+    gate: Tensor
+    """(n, experts): the experts' weights."""
+
+
+class LawNetwork(nn.Module):
+    """One expert, or several whose laws a gate mixes."""
+
+    def __init__(self, shape: LawShape) -> None:
+        super().__init__()
+        self.shape = shape
+        self.experts = nn.ModuleList(LawExpert(shape) for _ in range(shape.experts))
+        self.gate = Gate(len(NAMES), shape.experts) if shape.experts > 1 else None
+
+    def forward(self, states: Tensor, summaries: Tensor) -> LogChances:
+        laws = [
+            nn.functional.logsigmoid(-expert(states, summaries)).cumsum(-1)
+            for expert in self.experts
+        ]
+        if self.gate is None:
+            return LogChances(laws[0], states.new_ones(len(states), 1))
+        weights: Tensor = self.gate(summaries)
+        mixed = torch.stack(laws, 1) + weights.log()[:, :, None]
+        return LogChances(mixed.logsumexp(1), weights)
+
+
+_TAMED = np.log1p(DURATIONS_S / STEP_S)
+_WEIGHTS = torch.from_numpy(np.diff(_TAMED, prepend=0) / _TAMED[-1]).float()
+
+
+def score_loss(longer: Tensor, exceeded: Tensor) -> Tensor:
+    """Mean continuous ranked probability score (Gneiting and Raftery 2007) of the logarithm of the
+    wait in decision steps, as a share of the longest duration.
+
+    It is the mean pinball loss over all quantiles. In hours, the few long waits would be all that
+    is learnt. ``longer``: logarithms of chances, (n, durations); ``exceeded``: (n, durations), 1
+    where the wait was longer.
+    """
+    squared = (longer.exp() - exceeded) ** 2
+    return (squared * _WEIGHTS.to(longer.device)).sum(1).mean()
