@@ -23,8 +23,10 @@ ON_TIME_S = 600
 """Less than a decision step away from the predecessor's end."""
 EDGES_H = (-12.0, -2.0, -ON_TIME_S / HOUR_S, ON_TIME_S / HOUR_S, 2.0, 12.0)
 """Between the classes of outcomes: hours of overlap (negative) or of interruption."""
-LEAST_TO_GAIN_H = 0.5
-"""Of penalty, between reactive and oracle: below it no regret is shown."""
+LEAST_TO_GAIN_H = 1.0
+"""Of penalty at e_I + e_O = 1, between reactive and oracle: below it no regret is shown, as a share
+of minutes says nothing.
+"""
 
 
 @dataclass(frozen=True)
@@ -204,7 +206,7 @@ class Group:
     def _regret(self, method: str, penalties: Penalties, mask: Mask) -> Estimate | None:
         best = self.costs(ORACLE, penalties)
         distance = self.costs(REACTIVE, penalties) - best
-        if distance[mask].mean() < LEAST_TO_GAIN_H:
+        if distance[mask].mean() < LEAST_TO_GAIN_H * (penalties.interruption + penalties.overlap):
             return None
         return self.ratio(self.costs(method, penalties) - best, distance, mask)
 

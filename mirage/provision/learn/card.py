@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,6 +12,7 @@ from mirage.domain import Penalties
 from mirage.models.card import card_text, markdown_table
 from mirage.models.recipe import Recipe
 from mirage.provision.learn.about import ProvisionAbout
+from mirage.provision.learn.card_details import ends_table, forecast_table
 from mirage.provision.learn.episode import Episode, Floats, Load
 from mirage.provision.learn.mixture import Mixture, effective_experts, experts_a_state
 from mirage.provision.learn.model import Model, States, releases
@@ -61,6 +61,8 @@ def card(
         f"On {len(episodes)} episodes of {held}, never trained on": (
             [] if model is None or not episodes else _results(model, episodes)
         ),
+        "By the predecessor's end": [] if model is None else _by_ends(model, episodes),
+        "Forecasts of the wait": forecast_table(model, episodes),
     }
     title = f"{recipe.method} for {about.cluster}"
     return card_text(title, [summary, *_remarks(model, episodes)], sections, LIMITS)
@@ -92,17 +94,12 @@ def _remarks(model: Model | None, judged: Sequence[Episode]) -> Iterator[str]:
 
 def gates(model: Mixture, judged: Sequence[Episode]) -> Floats:
     """(n, experts): the weights of a mixture's experts at every 12th decision point."""
-    return np.concatenate([model.gate(_thinned(States.of(each), 12)) for each in judged])
+    return np.concatenate([model.gate(States.of(each).every(12)) for each in judged])
 
 
-def _thinned(states: States, every: int) -> States:
-    return replace(
-        states,
-        matrices=states.matrices[::every],
-        remaining_s=states.remaining_s[::every],
-        penalties=states.penalties[::every],
-        forecast_s=None if states.forecast_s is None else states.forecast_s[::every],
-    )
+def _by_ends(model: Model, judged: Sequence[Episode]) -> list[str]:
+    chosen = {taste: [choice(model, each, taste) for each in judged] for taste in TASTES}
+    return ends_table(judged, TASTES, chosen)
 
 
 def _results(model: Model, judged: Sequence[Episode]) -> list[str]:

@@ -1,15 +1,12 @@
 """Deep Q-learning (Mnih et al.; paper, sections 2.2, 4.8, 4.9.2): `transformer-dqn`, `moe-dqn`.
 
-Online, on fresh episodes, after the pretraining. Each round
-1. draws episodes and rolls the present network's policy out on them, epsilon-greedily;
-2. puts the states that were visited into the replay memory, which is shuffled over episodes and
-   times;
-3. takes gradient steps on random batches of it, towards the Bellman target of equation 4,
+Online, on fresh episodes, after the pretraining. Each round puts fresh episodes into the replay
+memory, draws episodes of it again, and takes gradient steps on random batches of their states,
+towards the Bellman target of equation 4,
 
-       Q(s, submit) -> r          Q(s, wait) -> discount * max_a Q'(s', a)
+    Q(s, submit) -> r          Q(s, wait) -> discount * max_a Q'(s', a)
 
-   where Q' is the target network, a copy that follows every few steps, and the reward of waiting is
-   0.
+where Q' is the target network, a copy that follows every few steps, and the reward of waiting is 0.
 
 What is ours, and why:
 - Epsilon is the share of *episodes* that explore: they release at a point drawn evenly over all of
@@ -18,11 +15,14 @@ What is ours, and why:
   would never learn what follows after waiting past a point where the policy releases.
 - A fork of the simulator gives the exact reward of submitting at every visited state: both actions
   are learned there.
-- ``ahead``: the target looks that many waits ahead (n-step return) along the policy's own
-  decisions: if it releases
-  before, the target is the reward seen there, else Q' of the state reached. 1 is equation 4 to the
-  letter; then news travels back from the outcome by only one decision for each copy of the target
-  network.
+- ``ahead``: the target looks that many waits ahead (n-step return) along a policy's decisions: if
+  it releases before, the target is the reward seen there, else Q' of the state reached. With 1,
+  news travels back from the outcome by only one decision for each copy of the target network.
+- ``outcomes``: the decisions are those of the *present* network, made again for each round, with the
+  memory that it is served with. Waiting changes nothing but time, so every state's outcome is
+  known, and all states are learnt. Stored decisions are older and noisier, so that waiting looks
+  worse than it is, and the policy releases ever earlier. With ``ahead=1`` and ``outcomes=stored``
+  the target is equation 4 to the letter, on the states that were visited: the paper's variant.
 - The discount is 1: an episode always ends, and a smaller one would make a late interruption look
   small, so it
   rewards putting off.
@@ -35,7 +35,7 @@ from collections import deque
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -80,7 +80,13 @@ class DqnOptions(MethodOptions):
     episodes: Count = 16
     """Fresh episodes a round."""
     memory: Count = 256
-    """Episodes whose visited states the replay memory holds."""
+    """Episodes that the replay memory holds."""
+    outcomes: Literal["present", "stored"] = "present"
+    """Whose decisions the target looks ahead along: the present network's, at all states; or those
+    stored as the episode was visited, at the visited ones.
+    """
+    replayed: Count = 48
+    """Episodes of the memory whose states are learnt in a round, where outcomes are present."""
     updates: Count = 40
     """Gradient steps a round."""
     batch: Count = 256
@@ -168,6 +174,8 @@ class DqnLearner:
     options: DqnOptions
     generator: np.random.Generator
     device: torch.device
+    points: int = 1
+    """Decision points over whose mean it decides in service (`training.MEMORIES`)."""
 
     def __post_init__(self) -> None:
         self._memory: deque[EpisodeRollout] = deque(maxlen=self.options.memory)
@@ -181,7 +189,7 @@ class DqnLearner:
         if not self.options.replay:
             self._memory.clear()
         self._memory.extend(self.play(self.draw(self.options.episodes), self.epsilon(done)))
-        replay = RolloutStates(self._memory, self.device)
+        replay = RolloutStates(self._replayed(), self.device)
         decay = cosine(1.0, 0.1, done / self.options.rounds)
         set_rate(self._optimizer, self.options.rate * decay)
         self.network.train()
@@ -193,12 +201,27 @@ class DqnLearner:
         part = done / max(self.options.rounds - 1, 1)
         return linear(self.options.epsilon, self.options.epsilon_end, part)
 
+    def _replayed(self) -> Sequence[EpisodeRollout]:
+        """What is learnt in a round."""
+        if self.options.outcomes == "stored":
+            return self._memory
+        count = min(self.options.replayed, len(self._memory))
+        chosen = self.generator.choice(len(self._memory), count, replace=False)
+        rollouts = [self._memory[number] for number in chosen]
+        points = Points([rollout.episode for rollout in rollouts], self.device)
+        shares = np.stack([rollout.shares for rollout in rollouts])
+        release = decide(self.network, points, shares, "value", self.points)
+        return [
+            rollout._replace(release=decided, visited=np.ones(len(decided), dtype=np.bool_))
+            for rollout, decided in zip(rollouts, points.split(release), strict=True)
+        ]
+
     def play(self, episodes: Sequence[PreparedEpisode], epsilon: float) -> list[EpisodeRollout]:
         """Rolls the present policy out, epsilon-greedily."""
         points = Points(episodes, self.device)
         recipe = self.options.pretrain
         shares = recipe.tastes.draw(self.generator, len(points), recipe.shares_each)
-        release = decide(self.network, points, shares, "value")
+        release = decide(self.network, points, shares, "value", self.points)
         visited = (
             np.arange(len(points.never)) <= self._ends(points, release, epsilon)[points.episode]
         )
@@ -271,17 +294,17 @@ def train_dqn(
     network = deepcopy(begun.network).to(device)
     with seeded(seed) as generator:
         draw = Draw(train if fresh is None else fresh, begun.scaling, generator)
-        judge = options.pretrain.judge(validation, begun.scaling, device)
+        # The memory is the same in training and in service: that of the network that it starts from.
+        recipe = replace(options.pretrain, memory=begun.serving.memory)
+        judge = recipe.judge(validation, begun.scaling, device)
         result = fit(
             network,
-            DqnLearner(network, draw, options, generator, device).round,
+            DqnLearner(network, draw, options, generator, device, begun.serving.memory).round,
             Stop(rounds=options.rounds, patience=options.patience),
             score=lambda: judge(network, "value"),
             score_first=options.pretrained or base is not None,
             stage="dqn",
             progress=progress,
         )
-    serving = replace(
-        begun.serving, memory=judge.best(network, "value")[1], interrupted=result.interrupted
-    )
+    serving = replace(begun.serving, interrupted=result.interrupted)
     return Neural(f"{begun.name}-dqn", network.eval().cpu(), begun.scaling, serving)

@@ -128,6 +128,12 @@ class Episode:
         return int(self.interruption_s[-1])
 
     @property
+    def ends_early(self) -> bool:
+        """Whether the predecessor ends before its time limit, by a decision step or more."""
+        limit_s = self.predecessor_start_s + self.pair.predecessor.time_limit_s
+        return self.predecessor_end_s <= limit_s - STEP_S
+
+    @property
     def load(self) -> Load:
         hours = self.reactive_wait_s / HOUR_S
         return Load.HEAVY if hours > 12 else Load.MEDIUM if hours >= 2 else Load.LIGHT

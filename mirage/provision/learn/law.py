@@ -114,6 +114,16 @@ class Law:
         part = np.clip((low - chance) / np.maximum(low - high, 1e-12), 0, 1)
         return np.asarray(low_s + (high_s - low_s) * part)
 
+    def score_s(self, waits_s: Floats) -> Floats:
+        """(n,): the continuous ranked probability score of waits that came, (n,): the integral of
+        the squared difference of the chance of a longer wait from what was, taken at
+        `DURATIONS_S`. Lower is better; of a sure forecast it is the absolute error.
+        """
+        levels = [self.exceeded_at(np.full(len(waits_s), at_s)) for at_s in DURATIONS_S]
+        squared = (np.stack(levels, axis=1) - (waits_s[:, None] > DURATIONS_S)) ** 2
+        result: Floats = squared @ np.diff(DURATIONS_S, prepend=0)
+        return result
+
     def _beyond_s(self) -> Floats:
         """(n, J): the integral of the chance from each point on, E[(W - point)+]."""
         parts = np.diff(self.waits_s, axis=1) * (self.exceeded[:, 1:] + self.exceeded[:, :-1]) / 2

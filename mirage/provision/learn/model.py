@@ -4,7 +4,7 @@ folder and read back.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -32,6 +32,16 @@ class States:
 
     def __len__(self) -> int:
         return len(self.matrices)
+
+    def every(self, steps: int) -> States:
+        """Every so many-th of them."""
+        return replace(
+            self,
+            matrices=self.matrices[::steps],
+            remaining_s=self.remaining_s[::steps],
+            penalties=self.penalties[::steps],
+            forecast_s=None if self.forecast_s is None else self.forecast_s[::steps],
+        )
 
     @classmethod
     def of(cls, episode: Episode, interruption: float = 1.0, overlap: float = 1.0) -> States:

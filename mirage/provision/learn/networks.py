@@ -143,7 +143,7 @@ class PolicyGradient(Method["PgOptions"]):
             return PgOptions()
         # Longer warmed up, and at a lower rate: at a single expert's pace it unlearns to release.
         return PgOptions(
-            pretrain=_pretrain_options(has_experts=True), rounds=40, patience=20, warm=40, rate=2e-4
+            pretrain=_pretrain_options(has_experts=True), rounds=200, warm=40, rate=2e-4
         )
 
     def fit(self, data: TrainingData, options: PgOptions) -> Neural:

@@ -1,17 +1,17 @@
 """Policy gradient by REINFORCE (paper, sections 2.3, 4.9.2, equation 6): `transformer-pg`,
 `moe-pg`.
 
-Online, on fresh episodes, after the pretraining. Each round
-1. draws episodes, and samples several rollouts of each from the P-head's probabilities, decision by
-   decision;
-2. climbs the gradient of equation 6: the sum of grad log pi(action | state) over a rollout's
-   decisions, times its
-   reward less a baseline; and that of the visited states' entropy, with a weight that falls to 0.
+Online, on fresh episodes, after the pretraining. Each round draws episodes and climbs the gradient
+of equation 6: the sum of grad log pi(action | state) over a rollout's decisions, times its reward
+less a baseline; and that of the visited states' entropy, with a weight that falls to 0.
 
-- The baseline of a rollout is the mean reward of the *other* rollouts of the same episode. It does
-  not depend on the
-  rollout's actions, so the gradient stays unbiased, and what differs between episodes, most of the
-  variance, is gone.
+- Waiting changes nothing but time, and every decision point's outcome is known. So the expectation
+  over all rollouts of an episode is a sum over its decision points, and equation 6 is taken exactly
+  (``gradient``). The paper's is sampled: some rollouts of each episode, action by action.
+- The policy decides at every decision point in training, as in service (``every``).
+- The baseline of an episode is the expected reward; of a sampled rollout the mean reward of the
+  *other* rollouts of the same episode. Neither depends on the rollout's actions, so the gradient
+  stays unbiased, and what differs between episodes, most of the variance, is gone.
 - The reward comes at the end and is not discounted: each decision of a rollout is credited with all
   of it (section
   4.5).
@@ -33,13 +33,15 @@ import math
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from mirage.provision.learn.episode import Episode, Floats, Ints
 from mirage.provision.learn.foundation import Network
+from mirage.provision.learn.gate import weight_groups
 from mirage.provision.learn.neural import Neural
 from mirage.provision.learn.points import Points
 from mirage.provision.learn.pretrain import PretrainOptions, begin
@@ -64,9 +66,7 @@ from mirage.rl.reinforce import entropy_loss, others_baseline, reinforce_loss
 
 @dataclass(frozen=True)
 class PgOptions(MethodOptions):
-    """Defaults are for episodes of 48 hours on two CPU cores: about three minutes online (ten
-    experts: ten).
-    """
+    """Defaults are for episodes of 48 hours on two CPU cores: about five minutes online."""
 
     pretrain: PretrainOptions = field(default_factory=PretrainOptions)
     """Foundation, penalty share and device; and the supervised phase, unless it is skipped."""
@@ -74,16 +74,20 @@ class PgOptions(MethodOptions):
     """False: begin with random weights."""
     tune: bool = True
     """Whether the foundation learns online too; False: the P-head alone, as in section 4.9."""
-    rounds: Count = 80
-    episodes: Count = 48
+    gradient: Literal["exact", "sampled"] = "exact"
+    """exact: of the expected reward. sampled: of rollouts, as in the paper."""
+    rounds: Count = 400
+    """Gradient steps."""
+    episodes: Count = 8
     """Fresh episodes a round."""
-    every: Count = 4
-    """Rollouts decide only at every 4th point, from a random first one on: forty minutes say little
-    about a policy, and so many times more episodes fit into a round. In service it is asked at
-    every point.
+    every: Count = 1
+    """Of an episode's decision points every so many, from a random first one on; in service it is
+    asked at every one.
     """
     rollouts: Annotated[int, Range(2)] = 16
-    """Sampled rollouts of each, at each penalty share."""
+    """Sampled rollouts of each episode, at each penalty share."""
+    scored: Count = 20
+    """Rounds between two scores on the validation episodes."""
     rate: Rate = 1e-3
     """Adam's learning rate at its highest; it falls to a tenth along a cosine."""
     entropy: Weight = 1e-3
@@ -104,8 +108,8 @@ class PgOptions(MethodOptions):
     """Serve by sampling, as the paper does; False: release where submitting is at least as likely
     as waiting.
     """
-    patience: Count = 40
-    """Rounds without a better validation, after which it stops."""
+    patience: Count = 8
+    """Scores without a better one, after which it stops."""
 
 
 @dataclass
@@ -125,16 +129,20 @@ class PgLearner:
             self.network.choice.bias.copy_(torch.tensor([math.log(chance), math.log(1 - chance)]))
         # Dropout stays off: rollouts and gradient must be of the same policy.
         self.network.eval()
-        self._learning = (
-            [*self.network.parameters()] if self.options.tune else self.network.policy_parameters()
-        )
         self.network.requires_grad_(self.options.tune)
-        for item in self._learning:
+        for item in self.network.policy_parameters():
             item.requires_grad_()
         self._optimizer = self._adam(self.options.rate)
 
     def _adam(self, rate: float) -> torch.optim.Optimizer:
-        return torch.optim.Adam(self._learning, lr=rate, fused=True)
+        groups = (
+            weight_groups(self.network)
+            if self.options.tune
+            else [{"params": self.network.policy_parameters()}]
+        )
+        optimizer = torch.optim.Adam(groups, lr=rate, fused=True)
+        set_rate(optimizer, rate)
+        return optimizer
 
     def warm_up(self, teacher: Network) -> None:
         """Learns the teacher's V-head softly: cross-entropy to the softmax of its Q-values."""
@@ -154,23 +162,45 @@ class PgLearner:
                 descend(optimizer, loss, most_norm=MOST_NORM)
 
     def round(self, done: int) -> float:
-        """Samples rollouts of fresh episodes and climbs once; returns their mean penalty in hours.
-        ``done``: rounds before this one.
+        """Climbs once on fresh episodes; returns their mean penalty in hours. ``done``: rounds
+        before this one.
         """
         points = Points(self.draw(self.options.episodes), self.device)
         recipe = self.options.pretrain
         shares = recipe.tastes.draw(self.generator, len(points), recipe.shares_each)
-        costs_h = points.costs_h(shares)
         asked = points.clock(self.options.every, self.generator)
+        part = done / self.options.rounds
+        set_rate(self._optimizer, self.options.rate * cosine(1.0, 0.1, part))
+        bonus = self.options.entropy * linear(1.0, 0.0, part)
+        if self.options.gradient == "exact":
+            return self._climb_exactly(points, shares, asked, bonus)
+        costs_h = points.costs_h(shares)
         ends = self._sample(points, self._chances(points, shares, asked))
         spent_h = np.take_along_axis(costs_h, ends.reshape(-1, ends.shape[2]), axis=0).reshape(
             ends.shape
         )
-        part = done / self.options.rounds
-        set_rate(self._optimizer, self.options.rate * cosine(1.0, 0.1, part))
         credit = Credit.of(points, ends, advantages(-spent_h))
-        self._climb(points, shares, asked, credit, self.options.entropy * linear(1.0, 0.0, part))
+        self._climb(points, shares, asked, credit, bonus)
         return float(spent_h.mean())
+
+    def _climb_exactly(self, points: Points, shares: Floats, asked: Ints, bonus: float) -> float:
+        """One step along the gradient of the expected reward; ``bonus``: as in `_climb`."""
+        logs = self.network.log_chances(points.states(asked), points.asked(shares, asked))
+        chances = np.zeros((len(points.never), shares.shape[1]))
+        chances[asked] = logs[..., 0].detach().double().exp().cpu().numpy()
+        chances[points.never] = 1
+        costs_h = points.costs_h(shares)
+        credit = Credit.expected(points, chances, -costs_h)
+        self._optimizer.zero_grad()
+        backward(self._loss(logs, credit, asked, bonus))
+        apply_gradients(self._optimizer, most_norm=MOST_NORM)
+        return float((points.ends(chances) * costs_h).sum() / shares.size)
+
+    def _loss(self, logs: Tensor, credit: Credit, slots: Ints, bonus: float) -> Tensor:
+        """Of log-probabilities, (n, m, 2), at slots, (n,)."""
+        weights = torch.from_numpy(credit.actions[slots].astype(np.float32)).to(self.device)
+        visits = torch.from_numpy(credit.visits[slots].astype(np.float32)).to(self.device)
+        return reinforce_loss(logs, weights) + entropy_loss(entropy(logs), bonus * visits)
 
     def _chances(self, points: Points, shares: Floats, asked: Ints) -> Floats:
         """(S, m): the probability of releasing at each slot, 0 where the rollouts don't decide."""
@@ -192,9 +222,7 @@ class PgLearner:
         self._optimizer.zero_grad()
         for slots in chunks(asked[credit.visits[asked].any(axis=1)]):
             logs = self.network.log_chances(points.states(slots), points.asked(shares, slots))
-            weights = torch.from_numpy(credit.actions[slots].astype(np.float32)).to(self.device)
-            visits = torch.from_numpy(credit.visits[slots].astype(np.float32)).to(self.device)
-            backward(reinforce_loss(logs, weights) + entropy_loss(entropy(logs), bonus * visits))
+            backward(self._loss(logs, credit, slots, bonus))
         apply_gradients(self._optimizer, most_norm=MOST_NORM)
 
 
@@ -226,6 +254,21 @@ class Credit:
         return cls(
             np.stack([submit / rollouts, wait], axis=-1), (points.later(ended) + ended) / rollouts
         )
+
+    @classmethod
+    def expected(cls, points: Points, chances: Floats, rewards: Floats) -> Credit:
+        """Of all rollouts, each as likely as it is.
+
+        ``chances``: (S, m), of a release at each slot that is reached, 1 at `never`; ``rewards``:
+        (S, m), of a release there.
+        """
+        ends = points.ends(chances)
+        mean = np.add.reduceat(ends * rewards, points.first)[points.episode]
+        worth = ends * (rewards - mean)
+        spread = math.sqrt(float((worth * (rewards - mean)).sum() / max(ends.sum(), 1e-9)))
+        submit = worth / max(spread, 1e-9) / ends.sum()
+        shares = ends / ends.sum()
+        return cls(np.stack([submit, points.later(submit)], axis=-1), points.later(shares) + shares)
 
 
 def advantages(rewards: Floats) -> Floats:
@@ -269,6 +312,7 @@ def train_pg(
             learner.round,
             Stop(rounds=options.rounds, patience=options.patience),
             score=lambda: judge(network, "policy"),
+            is_scored=lambda done: done % options.scored == 0 or done == options.rounds,
             score_first=True,
             stage="pg",
             progress=progress,

@@ -170,3 +170,13 @@ class Points:
         following = np.append(summed[1:], np.zeros_like(summed[:1]), axis=0)
         result: Floats = following - following[self.last_decision + 1][self.episode]
         return result
+
+    def ends(self, chances: Floats) -> Floats:
+        """(S, m): the chance that a rollout ends at each slot, of a policy that releases with these
+        chances, (S, m), where it is asked; 1 at `never`. Of each episode they sum to 1.
+        """
+        waits = np.log1p(-np.minimum(chances, 1 - 1e-12))
+        before = np.cumsum(waits, axis=0) - waits
+        reached = np.exp(before - before[self.first][self.episode])
+        result: Floats = reached * chances
+        return result

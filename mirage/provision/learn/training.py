@@ -76,13 +76,27 @@ release decides.
 """
 
 
-def decide(network: Network, points: Points, shares: Floats, head: Head) -> Flags:
-    """(S, m): where a network, without dropout, releases at each episode's shares (N, m)."""
+def decide(network: Network, points: Points, shares: Floats, head: Head, memory: int = 1) -> Flags:
+    """(S, m): where a network, without dropout, releases at each episode's shares (N, m).
+
+    ``memory``: decision points over whose mean a V-head decides.
+    """
     release = np.zeros((len(points.never), shares.shape[1]), dtype=np.bool_)
-    release[points.decisions] = prefers_release(
-        scores(network, points, shares, head, points.decisions), head
+    said = scores(network, points, shares, head, points.decisions)
+    release[points.decisions] = (
+        prefers_release(said, head)
+        if memory == 1
+        else mean_release(points, said[..., 0] - said[..., 1], memory)
     )
     return release
+
+
+def mean_release(points: Points, gains: Floats, memory: int) -> Flags:
+    """(P, m): where the mean gain of the last decision points is above 0, of gains (P, m)."""
+    of_slots = np.zeros((len(points.never), gains.shape[1]))
+    of_slots[points.decisions] = gains
+    first = points.first[points.episode]
+    return release_by_mean(of_slots, first, memory)[points.decisions]
 
 
 def scores(network: Network, points: Points, shares: Floats, head: Head, slots: Ints) -> Floats:
@@ -162,13 +176,8 @@ class Judge:
         said = scores(network, points, self._shares, head, points.decisions)
         if head == "policy":
             return self._cost_h(prefers_release(said, head)), 1
-        gain = np.zeros(self._costs_h.shape)
-        gain[points.decisions] = said[..., 0] - said[..., 1]
-        first = points.first[points.episode]
-        found = [
-            (release_by_mean(gain, first, memory)[points.decisions], memory)
-            for memory in self._memories
-        ]
+        gains = said[..., 0] - said[..., 1]
+        found = [(mean_release(points, gains, memory), memory) for memory in self._memories]
         return min((self._cost_h(release), memory) for release, memory in found)
 
     def _cost_h(self, decided: Flags) -> float:

@@ -23,8 +23,11 @@ from mirage.provision.learn.dqn import (
     train_dqn,
 )
 from mirage.provision.learn.model import States
+from mirage.provision.learn.points import Points, prepare
 from mirage.provision.learn.pretrain import new_model, train_supervised
-from mirage.provision.learn.training import Draw
+from mirage.provision.learn.scaling import Scaling
+from mirage.provision.learn.toy import Toy
+from mirage.provision.learn.training import Draw, mean_release
 from mirage.rl.fit import Progress
 from tests.learners import ALL_TASTES, FRESH, PRETRAIN, SHORT, SMALL, TRAIN, VALIDATION, regret
 
@@ -127,6 +130,36 @@ def test_targets_are_the_bellman_equations(ahead: int) -> None:
                 expected = -costs_h[until, j] if is_over else best_h[position + reached, j]
                 assert wait == pytest.approx(expected, abs=1e-4)
         position += points
+
+
+@pytest.mark.parametrize("outcomes", ["present", "stored"])
+def test_old_decisions_count_only_where_outcomes_are_stored(outcomes: str) -> None:
+    one = learner(replace(OPTIONS, outcomes=outcomes, ahead=99))  # type: ignore[arg-type]
+    lived = one.play(one.draw(6), 0.0)
+    for rollout in lived:
+        rollout.release[:] = True  # an older policy released at once
+    with torch.no_grad():
+        one.network.value.weight.zero_()  # the present one never does
+    one._memory.extend(lived)
+    replay = RolloutStates(one._replayed(), CPU)
+    first = replay.points.first
+    wait = one._targets(replay, first)[:, 0, 1].numpy() * float(one.network.scale_h)
+    rewards_h = replay.rewards_h
+    at = replay.points.last_decision + 1 if outcomes == "present" else first + 1
+    assert wait == pytest.approx(rewards_h(at)[:, 0], abs=1e-4)
+    every_state = len(replay.visited) == len(replay.points.decisions)
+    assert every_state == (outcomes == "present")
+
+
+def test_it_is_trained_with_the_memory_that_it_is_served_with() -> None:
+    base = train_supervised(TRAIN, VALIDATION, BRIEF.pretrain)
+    base = replace(base, serving=replace(base.serving, memory=6))
+    assert train_dqn(TRAIN, VALIDATION, BRIEF, fresh=FRESH, base=base).serving.memory == 6
+    points = Points(prepare([Toy(limit_h=2).episode(0)], Scaling.fit([TRAIN[0].rows])), CPU)
+    gains = np.arange(len(points.decisions)) - 5.5
+    expected = [gains[max(0, k - 5) : k + 1].mean() > 0 for k in range(len(gains))]
+    assert mean_release(points, gains[:, None], 6)[:, 0].tolist() == expected
+    assert expected != (gains > 0).tolist()
 
 
 def test_a_discount_makes_later_rewards_smaller() -> None:

@@ -15,14 +15,13 @@ pytest.importorskip("safetensors")
 import torch
 
 from mirage.errors import InputError
-from mirage.provision.learn.episode import Floats
 from mirage.provision.learn.features import NAMES
 from mirage.provision.learn.gate import Gate, balance_loss
 from mirage.provision.learn.law import DURATIONS_S
 from mirage.provision.learn.law_model import LawModel, read
 from mirage.provision.learn.law_network import LawNetwork, LawShape, score_loss
 from mirage.provision.learn.law_training import LawOptions, train_law
-from mirage.provision.learn.mixture import effective_experts, experts_a_state
+from mirage.provision.learn.mixture import effective_experts
 from mirage.provision.learn.model import States
 from mirage.provision.learn.network_files import HEADER, WEIGHTS
 from mirage.rl.fit import Progress
@@ -141,13 +140,6 @@ def test_balance_loss_is_zero_for_even_weights_and_largest_for_one_expert() -> N
     even, one = torch.full((5, 4), 0.25), torch.eye(4)[[0] * 5]
     assert float(balance_loss(even)) == pytest.approx(0, abs=1e-6)
     assert float(balance_loss(one)) == pytest.approx(3)
-
-
-def test_experts_used_over_all_states_and_at_each_one() -> None:
-    turns: Floats = np.eye(4)  # each state its own expert
-    assert effective_experts(turns) == pytest.approx(4)
-    assert experts_a_state(turns) == pytest.approx(1)
-    assert experts_a_state(np.full((3, 4), 0.25)) == pytest.approx(4)
 
 
 def test_networks_of_an_ensemble_learn_other_episodes_and_stop_by_steps() -> None:

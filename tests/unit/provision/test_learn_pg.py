@@ -24,8 +24,11 @@ from mirage.rl.fit import Progress
 from tests.learners import FRESH, PRETRAIN, SHORT, SMALL, TRAIN, VALIDATION, regret
 
 CPU = torch.device("cpu")
-OPTIONS = PgOptions(pretrain=replace(PRETRAIN, rounds=3), rate=1e-2, rounds=40)
-BRIEF = replace(OPTIONS, pretrain=SHORT, rounds=2, episodes=3)
+OPTIONS = PgOptions(
+    pretrain=replace(PRETRAIN, rounds=3), rate=1e-2, rounds=60, episodes=16, scored=10
+)
+SAMPLED = replace(OPTIONS, gradient="sampled", rounds=40, episodes=48, every=4)
+BRIEF = replace(OPTIONS, pretrain=SHORT, rounds=2, episodes=3, scored=1)
 EPISODES = [Toy(limit_h=hours).episode(hours) for hours in (1, 3, 2)]
 POINTS = Points(prepare(EPISODES, Scaling.fit(episode.rows for episode in EPISODES)), CPU)
 
@@ -93,6 +96,45 @@ def test_the_same_seed_gives_the_same_model() -> None:
     one, same = (train_pg(TRAIN, VALIDATION, BRIEF, fresh=FRESH, seed=4) for _ in range(2))
     for name, item in one.network.state_dict().items():
         assert torch.equal(item, same.network.state_dict()[name])
+
+
+def test_the_chances_of_all_ends_of_an_episode_sum_to_one() -> None:
+    chances = np.random.default_rng(1).random((len(POINTS.never), 2))
+    chances[POINTS.never] = 1
+    ends = POINTS.ends(chances)
+    assert np.allclose(np.add.reduceat(ends, POINTS.first), 1)
+    first = POINTS.first[1]
+    assert np.allclose(ends[first + 1], (1 - chances[first]) * chances[first + 1])
+
+
+def test_the_exact_credit_is_the_gradient_of_the_expected_reward() -> None:
+    random = np.random.default_rng(2)
+    shape = (len(POINTS.never), 2)
+    logits = torch.tensor(random.normal(size=shape), requires_grad=True)
+    costs_h = random.random(shape)
+    parts = np.split(np.arange(len(POINTS.never)), POINTS.first[1:])
+    expected = torch.zeros((), dtype=torch.float64)
+    for part in parts:  # term by term: reached, and released there or never
+        reached = torch.ones(2, dtype=torch.float64)
+        for slot in part[:-1]:
+            chance = torch.sigmoid(logits[slot])
+            expected = expected - (reached * chance * torch.tensor(costs_h[slot])).sum()
+            reached = reached * (1 - chance)
+        expected = expected - (reached * torch.tensor(costs_h[part[-1]])).sum()
+    wanted = torch.autograd.grad(expected, logits)[0]
+
+    chances = torch.sigmoid(logits).detach().numpy().copy()
+    chances[POINTS.never] = 1
+    credit = Credit.expected(POINTS, chances, -costs_h)
+    logs = torch.stack([torch.sigmoid(logits).log(), torch.sigmoid(-logits).log()], dim=-1)
+    weights = torch.tensor(np.where(POINTS.never[:, None, None], 0, credit.actions))
+    found = torch.autograd.grad((weights * logs).sum(), logits)[0]
+    assert torch.allclose(found / found.norm(), wanted / wanted.norm(), atol=1e-9)
+
+
+def test_equation_6_by_rollouts_is_an_option() -> None:
+    model = train_pg(TRAIN, VALIDATION, SAMPLED, fresh=FRESH)
+    assert regret(model, 0.5) < 0.1
 
 
 def test_credit_is_equation_6_rollout_by_rollout() -> None:
