@@ -33,13 +33,22 @@ def _positive(default: float) -> Any:
 class AdapterConfig:
     """How Slurm is reached."""
 
-    adapter: str = field(default="auto", metadata={"choices": ("auto", "commands", "pyslurm")})
-    """`commands`, `pyslurm`, or `auto`: PySlurm where it is the running Slurm's (docs/service.md).
+    adapter: str = field(
+        default="auto", metadata={"choices": ("auto", "commands", "pyslurm", "rest")}
+    )
+    """`commands`, `pyslurm`, `rest` (docs/rest.md), or `auto`: PySlurm where it is the running
+    Slurm's, else the commands (docs/service.md).
     """
     bin_dir: str = ""
     """Folder of Slurm's commands; empty: found on PATH."""
     timeout_s: int = _positive(30)
-    """A command that takes longer is ended and counts as "no answer"."""
+    """A command or request that takes longer is ended and counts as "no answer"."""
+    rest_url: str = ""
+    """For `rest`: where slurmrestd is, `http://HOST:PORT`, `https://HOST` or `unix:/FILE`."""
+    rest_token_file: str = ""
+    """File with the JSON web token, read again for each request; empty: it is in $SLURM_JWT."""
+    rest_version: str = field(default="", metadata={"pattern": r"v\d+\.\d+\.\d+$"})
+    """Of the API, `v0.0.42`; empty: one that Mirage knows and slurmrestd serves."""
 
 
 STORE_URL = r"sqlite:///.|(postgresql|mariadb)://."

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 @runtime_checkable
 class Cluster(Protocol):
     """A Slurm cluster. Adapters: `slurm/commands.py` (the commands), `slurm/pyslurm_cluster.py`
-    (PySlurm for looking), `slurm/simulated.py` (slurm_sim).
+    (PySlurm for looking), `slurm/rest_cluster.py` (slurmrestd), `slurm/simulated.py` (slurm_sim).
 
     Every method raises ClusterUnavailable (retry later), ClusterNonsense (unreadable answer) or
     Refused (Slurm's own words). No answer is cut short in silence: jobs with values that can't be

@@ -39,7 +39,7 @@ alive() {
 }
 
 # The daemons' names, in the order in which they start. The nodes are read from slurm.conf's folder list.
-daemons() { printf '%s\n' munged mariadb slurmdbd slurmctld; slurmds; }
+daemons() { printf '%s\n' munged mariadb slurmdbd slurmctld; slurmds; [ "$(cat "$DIR/etc/rest" 2>/dev/null)" != on ] || echo slurmrestd; }
 slurmds() { local i; for ((i = 1; i <= $(cat "$DIR/etc/nodes" 2>/dev/null || echo 0); i++)); do echo "slurmd-n$i"; done; }
 
 # NAME as people type it -> daemons: "slurmd" means all of them.
@@ -132,6 +132,14 @@ ready_slurmdbd() { listens $(($(cat "$DIR/etc/port-base") + 1)) && sacctmgr -n s
 
 launch_slurmctld() { launch slurmctld slurmctld -D; }
 ready_slurmctld() { listens "$(cat "$DIR/etc/port-base")" && scontrol ping >/dev/null 2>&1; }
+
+# As a user without rights: it refuses to be root or SlurmUser. What a caller may do, slurmctld reads from the token.
+launch_slurmrestd() {
+    launch slurmrestd setpriv --reuid=nobody --regid=nogroup --clear-groups env SLURM_JWT=daemon \
+        SLURMRESTD_SECURITY=disable_unshare_sysv,disable_unshare_files \
+        slurmrestd -a rest_auth/jwt "127.0.0.1:$(($(cat "$DIR/etc/port-base") + 3))"
+}
+ready_slurmrestd() { listens $(($(cat "$DIR/etc/port-base") + 3)); }
 
 launch_slurmd() {
     local stepd=() # else it runs the machine's own

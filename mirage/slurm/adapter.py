@@ -14,6 +14,7 @@ from mirage.errors import ClusterError, InputError
 from mirage.ports import Cluster
 from mirage.slurm.commands import CommandCluster
 from mirage.slurm.pyslurm_cluster import Module, PyslurmCluster
+from mirage.slurm.rest_cluster import RestCluster
 
 if TYPE_CHECKING:
     from mirage.config import AdapterConfig
@@ -40,8 +41,10 @@ def connect(
     commands.
 
     ``probe`` and ``load`` can be replaced in tests. Raises InputError where `pyslurm` is asked for
-    and does not work.
+    and does not work, and where `rest` has no address.
     """
+    if config.adapter == "rest":
+        return Adapter(RestCluster.from_config(config), f"slurmrestd at {config.rest_url}")
     commands = CommandCluster.from_config(config)
     if config.adapter == "commands":
         return Adapter(commands, "the commands, as configured")

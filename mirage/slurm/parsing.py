@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple, NoReturn, TypeVar
@@ -92,15 +92,23 @@ def parse_squeue(text: str, nonce: str, now_s: int) -> JobListing:
     array_task) is unique. ``now_s``: a begin time after it has not come yet. Raises
     ClusterNonsense.
     """
+    return read_queue("squeue", _framed(text, nonce), now_s)
+
+
+def read_queue(source: str, rows: Iterable[tuple[int, Sequence[str]]], now_s: int) -> JobListing:
+    """Jobs of the queue out of rows of `argv.SQUEUE_FIELDS`, each with its number in the answer.
+
+    ``source``: what errors name, `squeue`. Raises ClusterNonsense.
+    """
     listed = JobListing([], [])
-    for line, fields in _framed(text, nonce):
+    for line, fields in rows:
         try:
             _add(listed, [queued_job(fields, now_s)])
         except ValueError as error:
-            listed.oddities.append(_set_apart("squeue", line, SQUEUE_FIELDS, fields, error))
+            listed.oddities.append(_set_apart(source, line, SQUEUE_FIELDS, fields, error))
     if len({(job.job_id, job.array_task) for job in listed.jobs}) != len(listed.jobs):
-        raise ClusterNonsense("squeue: a job is listed twice. Nothing was done; retry later.")
-    return _checked("squeue", listed)
+        raise ClusterNonsense(f"{source}: a job is listed twice. Nothing was done; retry later.")
+    return _checked(source, listed)
 
 
 def parse_sacct(text: str, now_s: int) -> JobListing:
@@ -110,13 +118,18 @@ def parse_sacct(text: str, now_s: int) -> JobListing:
     slurmdbd may be seconds late: a job asked for by id can then have no partition, user or nodes
     yet. Raises ClusterNonsense.
     """
+    return read_records("sacct", _lines("sacct", text, len(SACCT_FIELDS)), now_s)
+
+
+def read_records(source: str, rows: Iterable[tuple[int, Sequence[str]]], now_s: int) -> JobListing:
+    """Accounting records out of rows of `argv.SACCT_FIELDS`; else as `read_queue`."""
     listed = JobListing([], [])
-    for line, fields in _lines("sacct", text, len(SACCT_FIELDS)):
+    for line, fields in rows:
         try:
             _add(listed, _accounted_jobs(fields, now_s))
         except ValueError as error:
-            listed.oddities.append(_set_apart("sacct", line, SACCT_FIELDS, fields, error))
-    return _checked("sacct", listed)
+            listed.oddities.append(_set_apart(source, line, SACCT_FIELDS, fields, error))
+    return _checked(source, listed)
 
 
 def parse_submit_lines(answer: bytes) -> dict[tuple[int, int], str]:
@@ -248,7 +261,7 @@ def _queued_times(
     return eligible_s, start_s, end_s
 
 
-def _accounted_jobs(fields: list[str], now_s: int) -> list[Job]:
+def _accounted_jobs(fields: Sequence[str], now_s: int) -> list[Job]:
     (
         raw_id,
         shown_id,
@@ -475,7 +488,7 @@ def _set_apart(
 ) -> Oddity:
     """Which field of the record can't be read. Raises ClusterNonsense if it is one of Slurm's own."""
     row = dict(zip(names, fields, strict=True))
-    is_late = command == "sacct"  # slurmdbd may not have the partition yet
+    is_late = names is SACCT_FIELDS  # slurmdbd may not have the partition yet
     for name in [name for name in names if name in _SLURMS]:
         if is_late and name == "Partition":
             continue
@@ -486,9 +499,7 @@ def _set_apart(
     )
     if bad is None:
         _nonsense(command, line, "|".join(fields), str(error))
-    job_id, user = (
-        (row["JobID"], row["UserName"]) if command == "squeue" else (row["JobIDRaw"], row["User"])
-    )
+    job_id, user = (row["JobIDRaw"], row["User"]) if is_late else (row["JobID"], row["UserName"])
     return Oddity(
         job_id=_number(job_id), user=user, field=bad, text=_shown(row[bad]), is_set_apart=True
     )

@@ -242,7 +242,7 @@ class ClusterContract:
             lambda: f"the record of {job.job_id}",
         )
         (record,) = cluster.accounting(*window, [job.job_id, UNKNOWN_JOB])
-        assert (record.job_id, record.exit_code) == (job.job_id, 2)
+        assert (record.job_id, record.exit_code) == (job.job_id, site.recorded_exit_code(2))
         assert other != record.job_id
         assert cluster.accounting(*window, []) == []
 

@@ -48,6 +48,10 @@ class Site(ABC):
         """What a snapshot tells of a job."""
         return job
 
+    def recorded_exit_code(self, exit_code: int) -> int:
+        """What accounting tells of a job that exits so."""
+        return exit_code
+
     def fill(self) -> int:
         """Bob takes all nodes."""
         job_id = self.submit(f"--nodes={self.nodes}", user=self.bob)
