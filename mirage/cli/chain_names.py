@@ -99,7 +99,7 @@ def _in_queue() -> Known:
     from mirage.config import AdapterConfig
     from mirage.slurm.commands import CommandCluster
 
-    jobs = CommandCluster.from_config(AdapterConfig()).queue_of(me()).jobs
+    jobs = CommandCluster.for_a_glance(AdapterConfig()).queue_of(me()).jobs
     found: dict[str, list[int]] = {}
     for job in jobs:
         if tag := parse_tag(job.comment):

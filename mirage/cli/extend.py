@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     over = over_marker(chain.folder)
     if over is None or not is_used_up(over):
         chain.refuse_if_over("start it again with mirage-submit")
-    jobs, before = chain.jobs(), chain.segments
+    jobs, before = chain.first_jobs(), chain.segments
     if not jobs and over is None and chain.started < before:
         raise InputError(
             f"chain {args.chain}: none of its jobs is in the queue, though it has links left: "

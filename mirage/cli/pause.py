@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     args.chain = resolve_chain(args.chain)
     chain = Steering.of(args.chain)
     chain.refuse_if_over("there is nothing to pause")
-    if not chain.jobs():
+    if not chain.first_jobs():
         raise InputError(
             f"chain {args.chain}: none of its jobs is in the queue, so there is nothing to pause"
         )

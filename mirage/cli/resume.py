@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
     chain.refuse_if_over(
         "there is nothing to resume; more links: mirage extend; another chain: mirage-submit"
     )
-    jobs, was_paused = chain.jobs(), is_paused(chain.folder)
+    jobs, was_paused = chain.first_jobs(), is_paused(chain.folder)
     if not jobs and chain.started >= chain.segments:
         raise InputError(
             f"chain {args.chain}: all {chain.segments} links have run. More: mirage extend"

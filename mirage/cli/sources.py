@@ -258,7 +258,7 @@ def _of_server(url: str, job_id: int | None) -> MemoryStore:
 
 
 def _ask_slurm(own: _Own) -> None:
-    cluster = CommandCluster.from_config(AdapterConfig())
+    cluster = CommandCluster.for_a_glance(AdapterConfig())
     try:
         Reconciler(cluster, own.store, WallClock(), me()).observe(cluster.queue_of(me()))
     except ClusterError as error:

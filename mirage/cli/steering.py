@@ -13,7 +13,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mirage.chain.folder import (
@@ -105,6 +105,16 @@ class Steering:
             known = list(queued_jobs(self.folder).values())[-2:]
             jobs = [job for job in self.cluster.jobs(known).values() if not job.state.is_over]
         return [job for job in jobs if not job.state.is_over]
+
+    def first_jobs(self) -> list[Job]:
+        """As `jobs`, before anything is done. Raises ClusterError within seconds where Slurm does
+        not answer.
+        """
+        glance = CommandCluster.for_a_glance(AdapterConfig())
+        try:
+            return replace(self, cluster=glance).jobs()
+        except ClusterError as error:
+            raise ClusterError(f"Slurm does not answer, so nothing was done: {error}") from error
 
     def goes_back(self, job: Job) -> bool:
         """Whether a job that leaves its nodes may be a link that found the chain paused, and is

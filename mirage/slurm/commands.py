@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from mirage.config import AdapterConfig
 
 
+GLANCE_S = 5
+"""A squeue of one user's jobs takes less on a slurmctld that is well."""
+
+
 def _unix_now() -> int:
     return int(time.time())
 
@@ -36,6 +40,12 @@ class CommandCluster(Cluster, JobMover):
     @classmethod
     def from_config(cls, config: AdapterConfig) -> CommandCluster:
         return cls(Runner(bin_dir=config.bin_dir, timeout_s=config.timeout_s))
+
+    @classmethod
+    def for_a_glance(cls, config: AdapterConfig) -> CommandCluster:
+        """For reads that somebody waits for and can do without: one try, of `GLANCE_S` at most."""
+        timeout_s = min(config.timeout_s, GLANCE_S)
+        return cls(Runner(bin_dir=config.bin_dir, timeout_s=timeout_s, retries=0))
 
     def snapshot(self) -> Snapshot:
         """The whole queue and all nodes. Exactly one `squeue` and one `sinfo`, repeated if Slurm

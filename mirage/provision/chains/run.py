@@ -231,7 +231,8 @@ class ChainJobs:
         while self._ends_s and min(self._ends_s)[0] <= time_s:
             due_s, job_id = min(self._ends_s)
             self._ends_s.remove((due_s, job_id))
-            self._simulator.run_until(due_s)
+            # A link whose turn was over ended while the simulation ran.
+            self._simulator.run_until(max(due_s, self._simulator.now_s))
             self._simulator.cancel(job_id)
         self._simulator.run_until(time_s)
         for queued in self._queued.values():

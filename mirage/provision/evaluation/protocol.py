@@ -131,8 +131,9 @@ class ModelChooser:
         episode = case.episode
         if not len(episode):
             return ReleaseChoice(0)
-        said = self.model.assess(States.of(episode, penalties.interruption, penalties.overlap))
-        released = releases(self.model, said)
+        states = States.of(episode, penalties.interruption, penalties.overlap)
+        said = self.model.assess(states)
+        released = releases(self.model, said, states)
         point = int(np.argmax(released)) if released.any() else len(episode)
         return ReleaseChoice(point, _if_any(_quantiles(said)) if with_quantiles else None)
 

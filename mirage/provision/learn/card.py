@@ -28,9 +28,8 @@ LIMITS = (
 
 def choice(model: Model, episode: Episode, penalties: Penalties) -> int:
     """The first decision point at which the model releases; the last outcome's index: never."""
-    released = releases(
-        model, model.assess(States.of(episode, penalties.interruption, penalties.overlap))
-    )
+    states = States.of(episode, penalties.interruption, penalties.overlap)
+    released = releases(model, model.assess(states), states)
     return int(np.argmax(released)) if released.any() else len(episode)
 
 

@@ -118,15 +118,32 @@ class Model(Protocol):
         """Its weights, as files in this folder (safetensors or a native tree format); never pickle."""
 
 
-def releases(model: Model, said: Assessment) -> Flags:
+def releases(model: Model, said: Assessment, states: States) -> Flags:
     """(n,): at which of a pair's n decision points, all from the first on, a model releases that
     said this of them.
     """
-    memory = model.traits.memory
-    if memory == 1 or said.gain is None:
-        return said.release
-    first = np.zeros(len(said.gain), dtype=np.int64)
-    return release_by_mean(said.gain[:, None], first, memory)[:, 0]
+    memory, chosen = model.traits.memory, said.release
+    if memory != 1 and said.gain is not None:
+        first = np.zeros(len(said.gain), dtype=np.int64)
+        chosen = release_by_mean(said.gain[:, None], first, memory)[:, 0]
+    return chosen & ~would_start_now(model, states)
+
+
+def would_start_now(model: Model, states: States) -> Flags:
+    """(n,): whether a release would surely start too early, so that it is not made whatever the
+    model says.
+
+    A successor whose forecast is below a step starts within it. One more step then saves a step of
+    overlap, and costs 0 to 81 s of interruption in the mean. So waiting is right while as many
+    steps are left as an interruption weighs more than an overlap (docs/learning.md, "Guards").
+    False for models without forecasts: the service makes none for them.
+    """
+    if not model.traits.uses_forecasts or states.forecast_s is None:
+        return np.zeros(len(states), dtype=np.bool_)
+    interruption, overlap = states.penalties.T
+    least_s = states.step_s * np.maximum(interruption, overlap)
+    is_early = states.remaining_s * overlap > least_s
+    return np.asarray(is_early & (states.forecast_s < states.step_s))
 
 
 def release_by_mean(gains: Floats, first: Ints, memory: int) -> Flags:

@@ -10,8 +10,10 @@ Releasing is right as soon as P(W > L - a) >= g: one more second of age then cos
 gains. This is the newsvendor rule of `quantile.py` with penalties (1 - g, g). `wait_law.py` has the
 law of W.
 
-Waits of days need several successors in the queue at once. While the predecessor itself waits, the
-next one follows it after a fixed part of L (`STAGGER`), so that starts come about that often.
+Waits beyond a link need several successors in the queue at once. While the predecessor itself waits,
+the next one follows it after a fixed part of L (`STAGGER`), so that starts come about that often.
+Where waits are shorter than a link (`BEYOND`) one successor is enough: the next one is weighed once
+its predecessor runs. Let in before, it would start soon after it as the queue drains.
 """
 
 from __future__ import annotations
@@ -48,6 +50,8 @@ from mirage.state.likeness import Alike
 
 STAGGER = 2 / 5
 """Of a link's length: so long after its predecessor entered the queue the next one follows."""
+BEYOND = 0.05
+"""So many of the foretold waits must exceed a link for a further successor to follow."""
 LEAST_RUN = 1 / 3
 """Of a link's length: while a successor would more likely than not start before its predecessor is
 that old, it is not released.
@@ -128,10 +132,25 @@ class Goodput:
         if length_s is None or since_s is None:
             return Advice(action=Action.WAIT, reason="its predecessor has not started yet")
         waited_s, pause_s = observation.now_s - since_s, STAGGER * length_s
+        if waited_s < pause_s:
+            return Advice(
+                action=Action.WAIT,
+                reason=f"its predecessor has waited for {format_duration(waited_s)}; the next link"
+                f" follows it into the queue after {format_duration(pause_s)}",
+            )
+        alike = observation.waits.like(observation.successor, self.config.at_least)
+        if not len(alike.wait_s):
+            return no_wait_known(observation)
+        law = self._law(observation, alike)
+        beyond = law.share_above(length_s)
         return Advice(
-            action=Action.RELEASE if waited_s >= pause_s else Action.WAIT,
-            reason=f"its predecessor has waited for {format_duration(waited_s)}; the next link"
-            f" follows it into the queue after {format_duration(pause_s)}",
+            action=Action.RELEASE if beyond >= BEYOND else Action.WAIT,
+            reason=f"{beyond:.0%} of {alike.words} would wait longer than a link of"
+            f" {format_duration(length_s)}; from {BEYOND:.0%} on it follows its predecessor, which"
+            f" has waited for {format_duration(waited_s)}",
+            wait_p10_s=law.quantile(0.1),
+            wait_p50_s=law.quantile(0.5),
+            wait_p90_s=law.quantile(0.9),
         )
 
 

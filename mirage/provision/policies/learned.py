@@ -22,7 +22,7 @@ from mirage.errors import InputError
 from mirage.ports import Advice, Observation, Policy
 from mirage.provision.learn.about import ProvisionAbout
 from mirage.provision.learn.episode import STEP_S, Ints
-from mirage.provision.learn.model import Assessment, Model, States, release_by_mean
+from mirage.provision.learn.model import Assessment, Model, States, release_by_mean, would_start_now
 from mirage.provision.learn.ranges import clipped, outside
 from mirage.provision.policies.heuristics import end_is_away, not_yet
 from mirage.state.encoder import JobPair, Vectors
@@ -100,6 +100,7 @@ class LearnedPolicy:
             said = self.model.assess(asked)
             is_far = any(far[index] for index in inside)
             at_edge = self.model.assess(self._clipped(asked)) if is_far else said
+            is_early = would_start_now(self.model, asked)
         except Exception as error:  # a model that fails must not leave users without an answer
             log.exception("model %s failed on %d pairs", self.name, len(inside))
             return [words or f"model-failed: {error!r}" for words in answers]
@@ -108,7 +109,8 @@ class LearnedPolicy:
                 answers[index] = f"out-of-range: {far[index]} changes the answer"
             else:
                 used = at_edge if far[index] else said
-                answers[index] = self._advice(observations[index], used, row)
+                advice = self._advice(observations[index], used, row)
+                answers[index] = _held_back(advice) if is_early[row] else advice
         return answers
 
     def _clipped(self, states: States) -> States:
@@ -133,6 +135,14 @@ class LearnedPolicy:
         return replace(
             _advice(self.name, observation, said, row, release, since), gain=_finite(gain)
         )
+
+
+def _held_back(advice: Advice) -> Advice:
+    """The advice without its release, which would start at once."""
+    if advice.action is not Action.RELEASE:
+        return advice
+    why = "it would start at once by the queue's plan, so later, whatever the model says"
+    return replace(advice, action=Action.WAIT, reason=f"{why} ({advice.reason})")
 
 
 def changes_answer(said: Assessment, at_edge: Assessment, row: int) -> bool:

@@ -267,11 +267,14 @@ def test_the_agents_reasons_are_shown(shell):
 def test_status_while_slurm_is_down_says_that_it_may_be_old(shell):
     shell.chain()
     shell.run("agent", "--once", "--policy", "reactive")
-    shell.slurm.misbehave("squeue", "down")
-    done = shell.run("status")
-    assert done.returncode == 0
-    assert "abcdef12" in done.stdout
-    assert "Slurm can't be asked now" in done.stdout
+    for fault in ("down", "hang"):
+        shell.slurm.misbehave("squeue", fault)
+        before = len(shell.slurm.calls())
+        done = shell.run("status")
+        assert done.returncode == 0
+        assert "abcdef12" in done.stdout
+        assert "Slurm can't be asked now" in done.stdout
+        assert len(shell.slurm.calls()) == before + 1, "one try: somebody waits"
 
 
 def folder_of(shell, marker=""):

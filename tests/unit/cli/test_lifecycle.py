@@ -152,6 +152,19 @@ def test_only_ones_own_jobs_are_asked_for(shell, words):
     assert [call for call in asked if not any(word.startswith(of_some_jobs) for word in call)] == []
 
 
+@pytest.mark.parametrize("words", [("pause",), ("resume",), ("extend", "--segments=9")])
+def test_while_slurm_is_down_nothing_is_done_after_one_try(shell, words):
+    folder, _first, second = started(shell)
+    shell.slurm.misbehave("squeue", "down")
+    before = len(shell.slurm.calls())
+    done = shell.run(words[0], CHAIN, *words[1:])
+    assert done.returncode != 0
+    assert "Slurm does not answer, so nothing was done" in done.stderr
+    assert len(shell.slurm.calls()) == before + 1
+    assert not (folder / "paused").exists()
+    assert not job(shell, second).get("held")
+
+
 def test_what_the_daemon_saw_of_a_chain_that_ended_meanwhile_is_not_explained_as_waiting(shell):
     folder, _first, second = started(shell)
     shell.run("agent", "--once", "--policy", "reactive")

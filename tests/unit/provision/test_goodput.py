@@ -145,8 +145,21 @@ def test_a_queue_that_grows_is_seen_before_its_waits_end():
 def test_the_next_one_follows_a_predecessor_that_waits_itself_after_part_of_a_link():
     waiting = replace(job(1, JobState.PENDING, None), reason="Priority", eligible_s=0)
     for waited_h, action in ((19, Action.WAIT), (20, Action.RELEASE)):
-        observation = train((48 - waited_h) * HOUR, [sample(HOUR)], predecessor=waiting)
+        observation = train((48 - waited_h) * HOUR, [sample(60 * HOUR)], predecessor=waiting)
         assert GOODPUT.decide(observation).action is action
+
+
+def test_where_waits_are_shorter_than_a_link_no_further_one_follows():
+    """Of 40 waits one exceeds a link, 2.5 %, or three, 7.5 %."""
+    waiting = replace(job(1, JobState.PENDING, None), reason="Priority", eligible_s=0)
+    for long, action in ((1, Action.WAIT), (3, Action.RELEASE)):
+        waits = [sample(HOUR)] * (40 - long) + [sample(50 * HOUR)] * long
+        advice = GOODPUT.decide(train(18 * HOUR, waits, predecessor=waiting))
+        assert advice.action is action
+        assert "would wait longer than a link of 2 d" in advice.reason
+    nothing = GOODPUT.decide(train(18 * HOUR, [], predecessor=waiting))
+    assert nothing.action is Action.WAIT
+    assert "no wait is known" in nothing.reason
 
 
 def test_a_predecessor_that_is_kept_back_is_not_followed():

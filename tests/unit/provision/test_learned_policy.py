@@ -16,7 +16,7 @@ from mirage.ports import Advice, BatchPolicy, Observation
 from mirage.provision.learn.about import ProvisionAbout
 from mirage.provision.learn.forecast import ForecastingModel
 from mirage.provision.learn.forest import Growth
-from mirage.provision.learn.model import Assessment, Traits
+from mirage.provision.learn.model import Assessment, Traits, releases
 from mirage.provision.learn.ranges import clipped, ranges_of
 from mirage.provision.learn.toy import Toy
 from mirage.provision.learn.trees import ForestOptions, train_random_forest
@@ -39,10 +39,11 @@ class Threshold:
     given: list = field(default_factory=list)
     fails: bool = False
     memory: int = 1
+    uses_forecasts: bool = True
 
     @property
     def traits(self):
-        return Traits(memory=self.memory)
+        return Traits(memory=self.memory, uses_forecasts=self.uses_forecasts)
 
     def assess(self, states):
         self.given.append(states)
@@ -170,6 +171,33 @@ def test_the_model_is_given_the_states_and_its_answer_is_told():
     assert np.array_equal(
         states.matrices[1], KNOWN.matrix(JobPair(other.predecessor, other.successor), NOW)
     )
+
+
+@pytest.mark.parametrize(
+    ("left_s", "forecast_s", "penalties", "is_held"),
+    [
+        (1800, 0, (1, 1), True),
+        (1800, 599, (2, 1), True),
+        (1800, 600, (1, 1), False),
+        (600, 0, (1, 1), False),
+        (1800, 0, (4, 1), False),
+        (2500, 0, (4, 1), True),
+        (1800, 0, (1, 0), False),
+    ],
+)
+def test_what_would_start_at_once_is_not_released_while_much_is_left(
+    left_s, forecast_s, penalties, is_held
+):
+    """As many steps of 600 s may be left as an interruption weighs more than an overlap."""
+    policy = replace(learned(), live_forecast=SimpleNamespace(of=lambda _: forecast_s))
+    advice = policy.decide(observe(left_s, penalties=Penalties(*penalties)))
+    assert (advice.action is Action.WAIT) == is_held
+    assert ("it would start at once" in advice.reason) == is_held
+    states = replace(policy.model.given[0], forecast_s=np.array([forecast_s]))
+    said = policy.model.assess(states)
+    assert releases(policy.model, said, states).tolist() == [not is_held]
+    without = Threshold(uses_forecasts=False)
+    assert releases(without, said, states).tolist() == [True]
 
 
 def test_many_pairs_of_two_pools_are_one_pass_and_as_one_by_one():

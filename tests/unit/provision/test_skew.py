@@ -26,7 +26,7 @@ from mirage.provision.learn.background import Background
 from mirage.provision.learn.drawing import EpisodePlan, fixed_pair
 from mirage.provision.learn.episode import HISTORY, STEP_S, Episode, Vectors
 from mirage.provision.learn.forecast import forecast_s
-from mirage.provision.learn.model import DEFAULT_TRAITS, Assessment, States, Traits
+from mirage.provision.learn.model import DEFAULT_TRAITS, Assessment, States, Traits, releases
 from mirage.provision.learn.sampler import USER, LabelledEpisode, label
 from mirage.provision.policies.learned import LearnedPolicy, states_of
 from mirage.provision.policies.quantile import Quantile
@@ -166,12 +166,13 @@ def test_the_service_sees_and_says_what_the_evaluation_does(site: Background) ->
     live_forecast: Any = SimpleNamespace(of=lambda _: next(forecasts))
     live = LearnedPolicy(Sums(), ABOUT, Quantile(100, 1), live_forecast)
     replayed = Sums().assess(States.of(episode))
+    released = releases(Sums(), replayed, States.of(episode))
     for point, observation in enumerate(recorder.given):
         matrix = recorder.matrices[point]
         assert np.array_equal(matrix, episode.windows[point]), point
         assert np.array_equal(states_of([case.observe(point, Penalties())]).matrices[0], matrix)
         advice = live.decide(observation)
-        assert (advice.action is Action.RELEASE) == replayed.release[point]
+        assert (advice.action is Action.RELEASE) == released[point]
         assert advice.penalty_now_s == replayed.cost_now_s[point]
         assert advice.wait_p50_s == replayed.wait_p50_s[point]
     assert recorder.forecasts_s == episode.forecast_s.tolist()
