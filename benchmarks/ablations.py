@@ -47,6 +47,8 @@ ONE_EXPERT = (
     "shape.feedforward=64",
 )
 """A transformer like each expert of the mixture."""
+EQUATION_4 = ("ahead=1", "outcomes=stored", "pretrain.memory=1")
+"""The paper's target, on the states that were visited."""
 
 
 def quiet(samples: Samples, seed: int) -> tuple[Samples, Samples]:
@@ -91,11 +93,17 @@ CASES = {
     "experts: 1": Case("transformer", ONE_EXPERT),
     "experts: 5": Case("moe", ("shape.experts=5",)),
     "experts: 10": Case("moe"),
+    "experts: 10, the published gate": Case("moe", ("shape.gate=dense",)),
+    "transformer-law": Case("transformer-law"),
+    "transformer-law, one network": Case("transformer-law", ("networks=1",)),
+    "moe-law": Case("moe-law"),
     "transformer-dqn": Case("transformer-dqn"),
     "transformer-dqn, not pretrained": Case("transformer-dqn", ("pretrained=false",)),
     "transformer-dqn, no replay": Case("transformer-dqn", ("replay=false",)),
     "transformer-dqn, one step ahead": Case("transformer-dqn", ("ahead=1",)),
+    "transformer-dqn, equation 4": Case("transformer-dqn", EQUATION_4),
     "transformer-pg": Case("transformer-pg"),
+    "transformer-pg, sampled rollouts": Case("transformer-pg", ("gradient=sampled",)),
     "transformer-pg, not pretrained": Case("transformer-pg", ("pretrained=false",)),
 }
 

@@ -4,7 +4,7 @@ The paper's head says two Q-values (`foundation.py`). This one says the law of t
 trees do, and the exact stopping rule decides (`law.py`). So the network learns neither the time
 left, nor the penalties, nor the kink of the reward where the wait is the time left.
 
-- Input are 73 summaries (`features.py`) and the history, both normalised. The raw 5,760 numbers
+- Input are 72 summaries (`features.py`) and the history, both normalised. The raw 5,760 numbers
   alone are learnt by heart within some hundred steps.
 - The history's tokens are patches of rows, as in a vision transformer. The summaries are one more
   token, which asks; its features are the head's input.
@@ -38,6 +38,7 @@ class LawShape(Encoder):
     their laws.
     """
 
+    patch: Size = 24
     layers: Size = 1
 
 
@@ -62,7 +63,7 @@ class LawExpert(nn.Module):
 
     def forward(self, states: Tensor, summaries: Tensor) -> Tensor:
         """Logits of hazards, (n, durations), of scaled histories, (n, 144, 40), and summaries, (n,
-        73).
+        72).
         """
         tokens: Tensor = self.embedding(states.reshape(len(states), self.patches, -1))
         tokens = tokens + self.position

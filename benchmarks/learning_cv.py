@@ -1,0 +1,148 @@
+"""Methods by cross-validation within the training time: five blocks, paired differences, intervals.
+
+    python -m benchmarks.learning_cv --samples DIR --methods xgboost,transformer-law --than quantile [--seeds 1,2,3]
+
+DIR is `mirage train --samples`'s. Each block of consecutive begins is judged by models of the
+episodes that share no second with it; a head learns from DIR's online episodes, too. The validation
+month is not looked at. The penalties of each method and seed are kept in DIR/cv, so that a later
+call adds to them; the summary goes to benchmarks/learning_cv.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mirage.figures.resample import Blocks
+from mirage.provision.learn.card import TASTES, choice
+from mirage.provision.learn.episode import Episode, Floats, Load
+from mirage.provision.learn.method import TrainingData
+from mirage.provision.learn.methods import METHODS
+from mirage.provision.learn.model import Model
+from mirage.provision.learn.samples import Samples, apart
+from slurm_sim.seconds import HOUR_S
+
+RESULT = Path("benchmarks/learning_cv.json")
+BLOCKS = 5
+HELD_OUT = 0.2
+
+
+def fitted(method: str, learned: Samples, fresh: Samples, seed: int) -> Model:
+    """A model of these episodes; a head's foundation is trained on the same."""
+    kind = METHODS[method]
+    if not kind.stops_early:
+        return kind.train(TrainingData(episodes=learned, seed=seed))
+    episodes, stop_by = learned.hold_out(HELD_OUT, seed)
+    data = TrainingData(episodes=episodes, held_out=stop_by, seed=seed)
+    if kind.foundation:
+        base = METHODS[kind.foundation].train(data)
+        data = replace(data, base=base, fresh=fresh.apart_from(stop_by))
+    return kind.train(data)
+
+
+def penalties(method: str, folder: Path, seed: int) -> Floats:
+    """(tastes, episodes): hours at e_I + e_O = 1 of each episode, by a model that never saw its
+    block.
+    """
+    file = folder / "cv" / f"{method}-{seed}.npy"
+    if file.exists():
+        return np.load(file)  # type: ignore[no-any-return]
+    samples, fresh = (Samples.load(folder / name).those(len) for name in ("train", "online"))
+    order = np.argsort([each.begin_s for each in samples], kind="stable")
+    block = np.empty(len(order), dtype=np.int64)
+    block[order] = np.arange(len(order)) * BLOCKS // len(order)
+    found = np.empty((len(TASTES), len(samples)))
+    for number in range(BLOCKS):
+        own = np.flatnonzero(block == number)
+        others = [samples[i] for i in own]
+        model = fitted(
+            method,
+            replace(samples, episodes=tuple(apart(samples, others))),
+            fresh.apart_from(others),
+            seed,
+        )
+        for i in own:
+            found[:, i] = [spent_h(model, samples[i], taste) for taste in TASTES]
+    file.parent.mkdir(exist_ok=True)
+    np.save(file, found)
+    return found
+
+
+def spent_h(model: Model, episode: Episode, taste: Any) -> float:
+    total_s = (taste.interruption + taste.overlap) * HOUR_S
+    return float(episode.costs_s(taste)[choice(model, episode, taste)] / total_s)
+
+
+def summary(
+    mine: Floats, theirs: Floats | None, episodes: Sequence[Episode]
+) -> Iterator[dict[str, Any]]:
+    """Regret, and the paired difference to another method as a share of what there is to save."""
+    order = np.argsort([each.begin_s for each in episodes], kind="stable")
+    ordered = [episodes[i] for i in order]
+    begin_s = np.array([each.begin_s for each in ordered])
+    blocks = Blocks.of(begin_s, np.array([it.reactive_wait_s / HOUR_S for it in ordered]), 2000, 1)
+    for row, taste in enumerate(TASTES):
+        total_s = (taste.interruption + taste.overlap) * HOUR_S
+        costs = [each.costs_s(taste) / total_s for each in ordered]
+        best, never = np.array([[cost.min(), cost[-1]] for cost in costs]).T
+        for load in (*Load, None):
+            mask = np.array([load in (None, each.load) for each in ordered])
+            penalty = mine[row, order]
+            line: dict[str, Any] = {
+                "penalties": f"{taste.interruption:g}:{taste.overlap:g}",
+                "load": "all" if load is None else load.value,
+                "episodes": int(mask.sum()),
+                "penalty_h": round(float(penalty[mask].mean()), 3),
+            }
+            saved = never - best
+            if saved[mask].mean() >= 1.0:
+                line["regret"] = round(float((penalty - best)[mask].sum() / saved[mask].sum()), 3)
+                if theirs is not None:
+                    more = penalty - theirs[row, order]
+                    edges = blocks.interval(more, saved, mask)
+                    line["difference"] = round(float(more[mask].sum() / saved[mask].sum()), 3)
+                    line["difference_95"] = edges and [round(edge, 3) for edge in edges]
+            yield line
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--samples", required=True, type=Path)
+    parser.add_argument("--methods", required=True, type=lambda text: text.split(","))
+    parser.add_argument("--than", help="method to compare with, by its first seed")
+    parser.add_argument(
+        "--seeds", type=lambda text: [int(word) for word in text.split(",")], default=[1]
+    )
+    args = parser.parse_args()
+    episodes = Samples.load(args.samples / "train").those(len)
+    theirs = penalties(args.than, args.samples, args.seeds[0]) if args.than else None
+    rows = json.loads(RESULT.read_text()) if RESULT.exists() else []
+    for method in args.methods:
+        began_s = time.process_time()
+        mine = np.mean([penalties(method, args.samples, seed) for seed in args.seeds], axis=0)
+        row = {
+            "method": method,
+            "than": args.than,
+            "seeds": args.seeds,
+            "cpu_s": round(time.process_time() - began_s),
+            "load_average": round(os.getloadavg()[0], 1),
+            "results": list(summary(mine, theirs, episodes)),
+        }
+        rows = [*(each for each in rows if each["method"] != method), row]
+        RESULT.write_text(json.dumps(rows, indent=1) + "\n")
+        for line in row["results"]:
+            print(method, *line.values(), flush=True)
+
+
+if __name__ == "__main__":
+    main()
