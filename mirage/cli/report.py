@@ -86,11 +86,14 @@ def _costs(found: Impact) -> Table:
     table.add_column("")
     for name in ("interrupted h", "too early h"):
         table.add_column(name, justify="right")
+    with_mirage = (
+        "with Mirage, had it acted" if found.only_observed else "every release carried out"
+    )
     rows = (
-        ("measured", found.measured),
+        ("without Mirage (measured)" if found.only_observed else "measured", found.measured),
         ("reactive (estimated)", found.reactive),
         (f"timer {format_duration(found.timer_lead_s)} (estimated)", found.timer),
-        ("every release carried out (estimated)", found.policy),
+        (f"{with_mirage} (estimated)", found.policy),
     )
     for name, costs in rows:
         table.add_row(name, hours(costs.interruption_s), hours(costs.early_s))

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from mirage.daemon.restraint import Code
+
 Json = Mapping[str, Any]
 Key = tuple[str, str, int]
 """User, chain, successor."""
@@ -100,8 +102,15 @@ class Impact:
     unreadable: int = 0
     """Lines of the log."""
 
+    @property
+    def only_observed(self) -> bool:
+        """All that was decided was left undone, since the service only observes: `measured` is then
+        what happens without Mirage.
+        """
+        return not self.released and Code.OBSERVE.value in self.held_back
+
     def as_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return asdict(self) | {"only_observed": self.only_observed}
 
 
 @dataclass(kw_only=True)

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from mirage.chain.durations import format_duration
 from mirage.daemon.impact import Costs, Impact
+from mirage.figures.words import number, several
 
 FEWEST = 20
 """With fewer waits calibration tells nothing."""
 
 
 def hours(seconds: float) -> str:
-    """With two decimals."""
-    return f"{seconds / 3600:.2f}"
+    """With two to three digits."""
+    return number(seconds / 3600)
 
 
 def sentences(found: Impact) -> list[str]:
     """The report in words."""
     lines = [
         (
-            f"Handovers: {found.handovers}, of which Mirage let in {found.released}. Decisions:"
-            f" {found.decisions}."
+            f"{several(found.handovers, 'handover')}, of which Mirage let in {found.released}."
+            f" {several(found.decisions, 'decision')}."
         ),
-        *_against("reactive", found.reactive, found),
-        *_against("the timer", found.timer, found),
+        *_saved(found),
     ]
-    if found.measured.early_s:
+    if found.measured.early_s and not found.only_observed:
         lines.append(
             f"Of the {hours(found.measured.early_s)} h too early, {hours(found.overlap_s)} h were"
             f" overlap ({hours(found.overlap_node_s)} node-hours held twice);"
@@ -32,8 +32,8 @@ def sentences(found: Impact) -> list[str]:
         )
     if found.not_known:
         lines.append(
-            f"{found.not_known} handovers are in the measured row only: how long they waited is not"
-            " known."
+            f"{several(found.not_known, 'handover is', 'handovers are')} in the measured row only:"
+            " the wait is not known."
         )
     lines += [*_handover_cost(found), *_fallbacks(found)]
     lines += [*_calibration(found), *_not_carried_out(found)]
@@ -51,8 +51,8 @@ def _handover_cost(found: Impact) -> list[str]:
         return []
     each = format_duration(found.handover_cost_s / found.training)
     return [
-        f"{found.training} handovers of training chains cost {hours(found.handover_cost_s)} h"
-        f" ({each} each) for saving and starting again."
+        f"{several(found.training, 'handover')} of training chains cost"
+        f" {hours(found.handover_cost_s)} h ({each} each) for saving and starting again."
     ]
 
 
@@ -81,23 +81,41 @@ def _not_carried_out(found: Impact) -> list[str]:
         )
     if found.open_releases:
         lines.append(
-            f"{found.open_releases} jobs were let in and have not taken over yet: they are left"
-            " out."
+            f"{several(found.open_releases, 'job was', 'jobs were')} let in and did not take over"
+            " yet: left out."
         )
     if found.unreadable:
-        lines.append(f"{found.unreadable} lines of the audit log could not be read.")
+        lines.append(f"{several(found.unreadable, 'line')} of the audit log could not be read.")
     return lines
+
+
+def _saved(found: Impact) -> list[str]:
+    if not found.only_observed:
+        return [
+            *_against("reactive", found.reactive, found),
+            *_against("the timer", found.timer, found),
+        ]
+    if found.handovers == found.not_known:
+        return []
+    saved_s = found.compared.interruption_s - found.policy.interruption_s
+    paid_s = found.policy.early_s - found.compared.early_s
+    verb = "saved" if saved_s >= 0 else "added"
+    return [
+        f"Mirage only observed. With its releases carried out it would have {verb} (estimated)"
+        f" {hours(abs(saved_s))} h of interruption, for {hours(abs(paid_s))} h"
+        f" {'more' if paid_s >= 0 else 'less'} too early."
+    ]
 
 
 def _against(name: str, other: Costs, found: Impact) -> list[str]:
     if found.handovers == found.not_known:
         return []
-    saved = (other.interruption_s - found.compared.interruption_s) / 3600
-    paid = (found.compared.early_s - other.early_s) / 3600
+    saved_s = other.interruption_s - found.compared.interruption_s
+    paid_s = found.compared.early_s - other.early_s
     return [
-        f"Against {name} (estimated): {abs(saved):.2f} h of interruption"
-        f" {'avoided' if saved >= 0 else 'more'}, {abs(paid):.2f} h"
-        f" {'more' if paid >= 0 else 'less'} too early."
+        f"Against {name} (estimated): {hours(abs(saved_s))} h of interruption"
+        f" {'avoided' if saved_s >= 0 else 'more'}, {hours(abs(paid_s))} h"
+        f" {'more' if paid_s >= 0 else 'less'} too early."
     ]
 
 
@@ -115,6 +133,6 @@ def _calibration(found: Impact) -> list[str]:
     p10, p50, p90 = shares
     few = "" if known.waits >= FEWEST else f" With fewer than {FEWEST} that tells little."
     return [
-        f"Calibration: of {known.waits} real waits {p10} were below the predicted 10% quantile,"
+        f"Calibration: of {several(known.waits, 'real wait')} {p10} were below the predicted 10% quantile,"
         f" {p50} below the 50%, {p90} below the 90%.{few}"
     ]

@@ -4,11 +4,13 @@ file and `--json`.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
 from mirage.chain.durations import format_duration
 from mirage.chain.handoff import handoffs
+from mirage.daemon.attention import WAITS, attention
 from mirage.daemon.restraint import Code, restraint_in
 from mirage.daemon.waiting_reason import (
     AGENT,
@@ -26,7 +28,6 @@ from mirage.domain import (
     ChainState,
     Decision,
     Intent,
-    JobState,
     Link,
     ReleaseOutcome,
 )
@@ -37,7 +38,6 @@ Json = dict[str, Any]
 
 BAD_DAYS = 3
 """So long a chain that ended badly is shown without being asked for: a weekend must not hide it."""
-_WAITS = frozenset({JobState.PENDING, JobState.REQUEUED, JobState.SPECIAL_EXIT})
 _LET_IN = {
     DAEMON: "Mirage's daemon",
     AGENT: "its owner's Mirage agent",
@@ -92,10 +92,16 @@ def _chain(chain: Chain, store: ChainStore, service: str, decides: bool) -> Json
             }
             for link in links
         ],
+        "attention": _attention(chain, links, store),
         "watched_by": service if decides else None,
         "acting": _acting(links, store) if decides else None,
         "next": what_next(chain, links, store, service, decides=decides),
     }
+
+
+def _attention(chain: Chain, links: Sequence[Link], store: ChainStore) -> Json | None:
+    found = attention(chain, links, store, time.time())
+    return {"trouble": found.trouble.value, "words": found.words} if found else None
 
 
 def _link(link: Link) -> Json:
@@ -144,7 +150,7 @@ def what_next(
 
 
 def _waiting(links: Sequence[Link]) -> list[Link]:
-    return [link for link in links if link.state in _WAITS]
+    return [link for link in links if link.state in WAITS]
 
 
 def explain(
@@ -183,7 +189,7 @@ def explanation(
     ``asked``: somebody wants to know of this job. If not, a service that only observes keeps its
     opinion to itself. ``decides``: the service runs, so its last decision counts.
     """
-    if link.state not in _WAITS:
+    if link.state not in WAITS:
         return _past(link, store, service)
     who = f"Job {link.job_id} (link {link.segment})"
     before, kept = _before(link, store), kept_by(link)
@@ -215,7 +221,7 @@ def _behind(
 ) -> str:
     """Of a link that Slurm lets in as its predecessor ends."""
     after = f"Slurm starts it after job {link.predecessor_id} ends."
-    if before and before.state in _WAITS:
+    if before and before.state in WAITS:
         kept = kept_by(before)
         after += (
             f" Job {before.job_id} has not started: {kept}."

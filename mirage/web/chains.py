@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from mirage.chain.handoff import Handoff, handoffs
+from mirage.daemon.attention import Attention, Trouble, attention
 from mirage.daemon.report import BAD_DAYS, explanation, what_next
 from mirage.daemon.restraint import Restraint, restraint_in
 from mirage.daemon.waiting_reason import DAEMON, let_in_by
@@ -18,6 +19,8 @@ from slurm_sim.seconds import DAY_S
 _Item = TypeVar("_Item")
 
 PER_PAGE = 50
+MOST_LOOKED_AT = 300
+"""Chains of a list that are searched for trouble; each costs a look at its links."""
 DECISIONS = 20
 """Of each link, the newest."""
 
@@ -32,6 +35,7 @@ class Row:
     bars: Sequence[Bar]
     words: str
     next: str
+    attention: Attention | None
     interruption_s: int
     overlap_s: int
 
@@ -100,6 +104,7 @@ def chain_list(
     ``page``: from 1.
 
     Without ``all_states``: of those that are over only those that ended badly within `BAD_DAYS`.
+    Chains that need attention are first, the most urgent before the others.
     """
     found = store.chains(user, window.start_s)
     if not all_states:
@@ -107,14 +112,36 @@ def chain_list(
         lately = [chain for chain in found if chain.state.is_bad and chain.updated_s >= since_s]
         found = [*(chain for chain in found if not chain.state.is_over), *lately]
     found.sort(key=lambda chain: chain.state.is_over)
+    troubles = _troubles(found[:MOST_LOOKED_AT], store, window.now_s)
+    found.sort(key=lambda chain: _rank(troubles.get((chain.user, chain.chain_id))))
     page, pages, shown = paged(found, page)
     links = [store.links(chain.user, chain.chain_id) for chain in shown]
     begun_s = min(
         (link.start_s or link.submit_s for own in links for link in own), default=window.start_s
     )
     window = window.from_first(begun_s)
-    rows = [_row(chain, own, store, window) for chain, own in zip(shown, links, strict=True)]
+    rows = [
+        _row(chain, own, store, window, troubles.get((chain.user, chain.chain_id)))
+        for chain, own in zip(shown, links, strict=True)
+    ]
     return List(rows=rows, window=window, total=len(found), page=page, pages=pages)
+
+
+def _troubles(
+    chains: Sequence[Chain], store: Store, now_s: int
+) -> dict[tuple[str, str], Attention]:
+    lately_s = now_s - BAD_DAYS * DAY_S
+    found = {}
+    for chain in chains:
+        if not chain.state.is_over or (chain.state.is_bad and chain.updated_s >= lately_s):
+            links = store.links(chain.user, chain.chain_id)
+            if trouble := attention(chain, links, store, now_s):
+                found[chain.user, chain.chain_id] = trouble
+    return found
+
+
+def _rank(found: Attention | None) -> tuple[int, float]:
+    return found.rank if found else (len(Trouble), 0)
 
 
 def paged(items: Sequence[_Item], page: int) -> tuple[int, int, Sequence[_Item]]:
@@ -186,7 +213,9 @@ def whole(links: Sequence[Link], now_s: int) -> Window:
     return Window(start_s - room_s, end_s + room_s, now_s)
 
 
-def _row(chain: Chain, links: list[Link], store: Store, window: Window) -> Row:
+def _row(
+    chain: Chain, links: list[Link], store: Store, window: Window, trouble: Attention | None
+) -> Row:
     costs = handoffs(links)
     return Row(
         chain=chain,
@@ -194,6 +223,7 @@ def _row(chain: Chain, links: list[Link], store: Store, window: Window) -> Row:
         bars=bars(chain, links, window),
         words=in_words(chain, links),
         next=what_next(chain, links, store),
+        attention=trouble,
         interruption_s=sum(handoff.interruption_s for handoff in costs),
         overlap_s=sum(handoff.overlap_s for handoff in costs),
     )

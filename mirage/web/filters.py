@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from mirage.chain.durations import format_duration
 from mirage.domain import JobState
+from mirage.figures import words
 
 
 def when(at_s: float | None) -> Markup:
@@ -27,7 +28,7 @@ def length(seconds: float | None) -> str:
 
 
 def hours(seconds: float) -> str:
-    return f"{seconds / 3600:,.1f}"
+    return words.number(seconds / 3600)
 
 
 def share(part: float, whole: float) -> str:
@@ -47,6 +48,7 @@ ALL: dict[str, Callable[..., Any]] = {
     "when": when,
     "length_of": length,
     "hours": hours,
+    "several": words.several,
     "share": share,
     "state_words": state_words,
     "percent": percent,

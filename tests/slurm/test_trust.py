@@ -80,7 +80,7 @@ def test_observe_does_nothing_advise_tells_and_enforce_acts_unless_it_is_disable
     report = site.run(
         OPERATOR, "mirage", "report", "--config", str(service.folder / "mirage.toml")
     ).stdout
-    assert "Handovers: 1, of which Mirage let in 1." in report
+    assert "1 handover, of which Mirage let in 1." in report
     assert site.run(ALICE, "cat", str(service.folder / "audit.jsonl"), check=False).returncode != 0
 
 

@@ -30,7 +30,7 @@ def test_a_result_is_kept_until_it_is_too_old_for_who_asks(tmp_path: Path) -> No
     worth = told.found["impact"]
     assert (told.at_s, told.problem, worth["handovers"]) == (1000 * H, "", 1)
     assert worth["compared"]["interruption_s"] == 1 * H
-    assert worth["sentences"][0].startswith("Handovers: 1")
+    assert worth["sentences"][0].startswith("1 handover,")
     assert told.found["drift"]["words"] == ""
     now_s += FRESH_S - 1
     assert reading.latest(FRESH_S) is told

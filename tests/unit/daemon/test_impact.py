@@ -78,7 +78,7 @@ def test_training_handovers_have_a_cost_and_the_fallbacks_decisions_are_counted(
     assert (found.training, found.handover_cost_s) == (1, 900)
     assert found.fallbacks == {"stale": 2, "out-of-range": 1}
     words = " ".join(sentences(found))
-    assert "1 handovers of training chains cost 0.25 h (15 min each)" in words
+    assert "1 handover of training chains cost 0.25 h (15 min each)" in words
     assert "Decisions by the fallback: 75.0% (out-of-range 25.0%, stale 50.0%)." in words
 
 
@@ -177,17 +177,36 @@ def log(tmp_path) -> Path:
 def test_the_report_in_words_says_what_is_estimated(log, capsys):
     assert main(["report", "--weeks", "2", "--audit", str(log)]) == 0
     told = capsys.readouterr().out
-    assert "Handovers: 1, of which Mirage let in 1. Decisions: 1." in told
+    assert "1 handover, of which Mirage let in 1. 1 decision." in told
     assert (
-        "Against reactive (estimated): 2.00 h of interruption avoided, 0.00 h more too early."
-        in told
+        "Against reactive (estimated): 2.0 h of interruption avoided, 0 h more too early." in told
     )
     assert (
-        "Against the timer (estimated): 0.00 h of interruption avoided, 1.00 h less too early."
-        in told
+        "Against the timer (estimated): 0 h of interruption avoided, 1.0 h less too early." in told
     )
-    assert "of 1 real waits 0% were below the predicted 10% quantile, 100% below the 50%" in told
+    assert "of 1 real wait 0% were below the predicted 10% quantile, 100% below the 50%" in told
     assert "Measured: from Slurm's own times. Estimated: as if" in told
+
+
+def test_a_service_that_only_observes_tells_what_it_would_have_saved():
+    found = of(
+        decision(21 * H, held_back="observe"),
+        handover(entered=24 * H, started=26 * H, ended=24 * H),
+    )
+    assert found.only_observed
+    assert found.as_json()["only_observed"]
+    words = sentences(found)
+    assert words[1] == (
+        "Mirage only observed. With its releases carried out it would have saved (estimated)"
+        " 2.0 h of interruption, for 1.0 h more too early."
+    )
+    assert not any("Against" in each for each in words)
+    acted = of(
+        decision(21 * H, held_back="observe"),
+        decision(22 * H),
+        handover(released=22 * H, entered=22 * H, started=24 * H, ended=24 * H),
+    )
+    assert not acted.only_observed
 
 
 def test_the_report_for_programs(log, capsys):

@@ -399,6 +399,39 @@ def test_chains_have_their_jobs_name_on_each_page(site: WebSite) -> None:
     assert all("&lt;b&gt;night &amp; day&lt;/b&gt;" in text and name not in text for text in pages)
 
 
+def test_the_page_opens_on_what_needs_attention(tmp_path: Path) -> None:
+    with web_site(tmp_path, NOW, {"alice": 3}) as site:
+        alice = Browser()
+        page = alice.get(site.link("alice"))
+        assert "Needs attention" not in page.text
+        (quiet, _, chain) = site.store.chains("alice")
+        links = site.store.links("alice", chain.chain_id)
+        for link in links:
+            if link.state.has_nodes:
+                over = replace(link, state=JobState.TIMEOUT, end_s=NOW - 7200)
+                site.store.save_link(over)
+        text = alice.get(page.url).text
+    heading, others = text.index("Needs attention"), text.index("Other chains")
+    assert heading < text.index(f">{chain.chain_id}<") < others < text.index(f">{quiet.chain_id}<")
+    assert "Interrupted for 2 h: no link runs since job" in text
+
+
+def test_a_service_that_only_observes_would_have_saved(
+    site: WebSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "Would have saved" not in Browser().get(site.url).text
+    summary = site.desk.audit_summary.latest(60)
+    assert summary.found is not None
+    found = summary.found | {"impact": summary.found["impact"] | {"only_observed": True}}
+    monkeypatch.setattr(
+        site.desk.audit_summary, "latest", lambda _max_age_s: replace(summary, found=found)
+    )
+    text = Browser().get(site.url).text
+    assert ">Would have saved</h2>" in text
+    assert "with Mirage, had it acted (estimated)" in text
+    assert "with Mirage (measured)" not in text
+
+
 # --- the service goes on, whatever visitors do
 
 

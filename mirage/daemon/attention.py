@@ -1,0 +1,93 @@
+"""Which chains need somebody's attention, and why: what `mirage top`, `mirage status --json` and the
+web page show first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from mirage.chain.durations import format_duration
+from mirage.domain import HANDOVER_S, Chain, ChainState, JobState, Link
+from mirage.ports import ChainStore
+
+WAITS = frozenset({JobState.PENDING, JobState.REQUEUED, JobState.SPECIAL_EXIT})
+LATE_S = HANDOVER_S
+"""A successor that is expected later than this after its predecessor's end is late."""
+
+
+class Trouble(str, Enum):
+    """In the order of urgency."""
+
+    INTERRUPTED = "interrupted"
+    """The chain is not over, it has run, and no link runs now."""
+    FAILED = "failed"
+    """It ended, and not as its owner wanted (`ChainState.is_bad`)."""
+    LATE = "late"
+    """The next link is expected to start well after the one that runs ends."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attention:
+    """Why a chain needs attention."""
+
+    trouble: Trouble
+    words: str
+    """One sentence."""
+    size_s: float
+    """For how long it is interrupted, or late; 0 of one that failed."""
+
+    @property
+    def rank(self) -> tuple[int, float]:
+        """The most urgent first."""
+        return list(Trouble).index(self.trouble), -self.size_s
+
+
+def attention(
+    chain: Chain, links: Sequence[Link], store: ChainStore, now_s: float
+) -> Attention | None:
+    """None: the chain goes on as planned, or its owner has paused, cancelled or finished it."""
+    if chain.state.is_bad:
+        words = f"Ended as {chain.state.value}: {chain.reason or 'no reason is known'}."
+        return Attention(trouble=Trouble.FAILED, words=words, size_s=0)
+    if chain.state is not ChainState.ACTIVE:
+        return None
+    running = [link for link in links if link.state.has_nodes]
+    if running:
+        return _late(running[-1], links, store, now_s)
+    return _interrupted(links, now_s)
+
+
+def _interrupted(links: Sequence[Link], now_s: float) -> Attention | None:
+    ended = [link for link in links if link.start_s is not None and link.end_s is not None]
+    if not ended:
+        return None
+    last = max(ended, key=lambda link: link.end_s or 0)
+    since_s = max(0.0, now_s - (last.end_s or 0))
+    words = (
+        f"Interrupted for {format_duration(since_s)}: no link runs since job {last.job_id}"
+        f" (link {last.segment}) ended."
+    )
+    return Attention(trouble=Trouble.INTERRUPTED, words=words, size_s=since_s)
+
+
+def _late(
+    running: Link, links: Sequence[Link], store: ChainStore, now_s: float
+) -> Attention | None:
+    end_s = running.expected_end_s
+    waiting = next((link for link in links if link.state in WAITS), None)
+    if waiting is None or end_s is None:
+        return None
+    newest = next(iter(store.decisions(waiting.job_id, limit=1)), None)
+    if newest is None or newest.wait_p50_s is None:
+        return None
+    entered_s = waiting.released_s or waiting.eligible_s or newest.at_s
+    late_s = max(entered_s + newest.wait_p50_s, now_s) - end_s
+    if late_s <= LATE_S:
+        return None
+    words = (
+        f"Late: job {waiting.job_id} (link {waiting.segment}) is expected to start"
+        f" {format_duration(late_s)} after job {running.job_id} ends."
+    )
+    return Attention(trouble=Trouble.LATE, words=words, size_s=late_s)
