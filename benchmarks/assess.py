@@ -3,7 +3,7 @@
     python -m benchmarks.assess --name kth --trace kth_sp2.csv.gz --timezone Europe/Stockholm
     python -m benchmarks.assess --name pegasus --trace pegasus_dev.csv.gz --since 2020-05-25 --until 2020-07-01
     python -m benchmarks.assess --name "2 M jobs" --trace kth_sp2.csv.gz --copies 71
-    python -m benchmarks.assess --name "real Slurm" --slurm /var/tmp/mirage-slurm --load 2400
+    python -m benchmarks.assess --name "real Slurm" --slurm /var/tmp/mirage-slurm --load 2100
     python -m benchmarks.assess --table
 
 A job history is first written as sacct would print it. `--copies` puts it behind itself in time,

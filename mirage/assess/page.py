@@ -101,15 +101,17 @@ def write(plan: AssessmentPlan, found: SiteAssessment, origin: dict[str, Any]) -
 
 def report_page(found: SiteAssessment, origin: dict[str, Any]) -> ReportPage:
     """The page."""
+    first, *others = sentences(found)
     facts = [("command", origin["command"]), ("job history", origin["trace"]["file"])]
     return ReportPage(
         title=headline(found),
-        lead=" ".join(sentences(found)),
+        lead=first,
         tiles=list(_tiles(found)),
         warning=""
         if found.facts.scheduler_is_known
         else "The scheduler's priorities are assumed, since no slurm.conf was given.",
         sections=[
+            Section("short", "In short", [Notes(others)]),
             Section("queue", "The queue", list(_queue(found))),
             Section("today", "Chains of today", list(_today(found.habits))),
             Section("mirage", "Chains with Mirage", list(_with_mirage(found))),
@@ -183,14 +185,15 @@ def _today(habits: Habits) -> Iterator[Part]:
             WAYS[habit.way],
             str(habit.chains),
             str(habit.users),
-            hours(habit.interrupted_h),
-            percent(habit.interrupted),
+            hours(habit.interrupted_h) if habit.chains else NOTHING,
+            percent(habit.interrupted) if habit.chains else NOTHING,
         )
         for habit in habits.by_way
     ]
     head = ("way", "meaning", "chains", "users", "interrupted", "of the time")
     yield DataTable("How users chain jobs", head, [("", rows)], "wide-words")
-    users = [(user, hours(lost)) for user, lost in list(habits.by_user.items())[:MOST_USERS]]
+    lost_h = {user: lost for user, lost in habits.by_user.items() if lost * 60 >= 1}
+    users = [(user, hours(lost)) for user, lost in list(lost_h.items())[:MOST_USERS]]
     if users:
         yield DataTable("Who was interrupted longest", ("user", "hours"), [("", users)])
 
@@ -220,6 +223,9 @@ def _method_rows(found: SiteAssessment, nodes: int, mode: str) -> Iterator[Cells
         return
     for method in found.chains.methods:
         row = found.chains.figures.row(nodes, mode, method.name)
+        if not row.work_node_h:
+            yield (row.method, "never started", *[NOTHING] * 4)
+            continue
         yield (
             row.method,
             estimate_cell(row.goodput, _share),

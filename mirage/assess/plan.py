@@ -33,7 +33,7 @@ class Effort:
 QUICK = Effort(
     begins=3,
     lasts_s=6 * DAY_S,
-    at_most_s=80,
+    at_most_s=2 * MINUTE_S,
     episodes=40,
     judged=20,
     modes=(Mode.TRAIN,),

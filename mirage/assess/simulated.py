@@ -33,13 +33,16 @@ WIDE = 0.05
 
 
 def main_row(chains: ChainsEvaluation | None) -> ChainSummary | None:
-    """The default policy's row for training chains where it gains most."""
+    """The default policy's row for training chains where it gains most; None: no chain started."""
     if chains is None:
         return None
     rows = [
         row
         for row in chains.figures.summary
-        if row.method == DEFAULT and row.mode == Mode.TRAIN.value and row.gain is not None
+        if row.method == DEFAULT
+        and row.mode == Mode.TRAIN.value
+        and row.gain is not None
+        and row.work_node_h
     ]
     return max(rows, key=lambda row: row.gain.value if row.gain else 0.0, default=None)
 

@@ -24,7 +24,8 @@ def headline(found: SiteAssessment) -> str:
     """Whether it is worth it, in a sentence."""
     row = main_row(found.chains)
     if row is None or row.gain is None:
-        return f"Not simulated: {found.why_no_chains.rstrip('.')}"
+        why = found.why_no_chains.rstrip(".") or "no chain started in the simulated days"
+        return f"Whether Mirage is worth it can't be told: {why}"
     before = row.goodput.value - row.gain.value
     if row.gain.value < FEW_GAIN:
         return (
@@ -84,6 +85,12 @@ def _with_mirage(found: SiteAssessment) -> Iterator[str]:
         if row.method != DEFAULT or row.mode != Mode.TRAIN.value:
             continue
         before = found.chains.figures.row(row.nodes, row.mode, REACTIVE)
+        if not (row.work_node_h and before.work_node_h):
+            yield (
+                f"Simulated on {nodes_words(row.nodes)}: the queue is so long that no chain started"
+                f" within {_lasts(found)}."
+            )
+            continue
         fixed = found.chains.figures.row(row.nodes, row.mode, FIXED)
         yield (
             f"Simulated on {nodes_words(row.nodes)}: progress {_share(before.goodput.value)} of"
@@ -95,6 +102,10 @@ def _with_mirage(found: SiteAssessment) -> Iterator[str]:
         f"It would cost slurmctld {2 * CYCLES} calls a day (squeue, sinfo) and, for each handover,"
         " one scontrol and one sbatch."
     )
+
+
+def _lasts(found: SiteAssessment) -> str:
+    return several(round(found.chain_plan.lasts_s / DAY_S), "day") if found.chain_plan else ""
 
 
 def _routing(found: SiteAssessment) -> Iterator[str]:
@@ -112,6 +123,11 @@ def _routing(found: SiteAssessment) -> Iterator[str]:
 def _trust(found: SiteAssessment) -> Iterator[str]:
     if not found.facts.scheduler_is_known:
         yield _priorities(found)
+    if found.chains and found.chain_plan and found.chains.begins < found.chain_plan.begins:
+        yield (
+            f"The time was up after {found.chains.begins} of {found.chain_plan.begins} begins of"
+            " chains: a second call continues."
+        )
     days = found.facts.days
     if days < ENOUGH_DAYS:
         yield (

@@ -12,13 +12,13 @@ NOTHING, MINUS = "\u2013", "\u2212"
 
 
 def hours(value: float) -> str:
-    """0, 4 min, 1.2 h, 21 h; of a value in hours."""
+    """0, 4 min, 1.2 h, 21 h, 17,000 h; of a value in hours."""
     if abs(value) * 60 < 0.5:
         return "0"
     sign, value = (MINUS if value < 0 else ""), abs(value)
     if value * 60 < 59.5:
         return f"{sign}{value * 60:.0f} min"
-    return f"{sign}{value:.1f} h" if value < 9.95 else f"{sign}{value:.0f} h"
+    return f"{sign}{value:.1f} h" if value < 9.95 else f"{sign}{value:,.0f} h"
 
 
 def tick_hours(value: float) -> str:

@@ -1,0 +1,90 @@
+"""What a release needs beside code: its check, and the recipes for Spack and EasyBuild."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import mirage
+
+ROOT = Path(__file__).parents[3]
+
+
+def script(path: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(path), *words], capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout with all that a release of version 1.2.3 needs."""
+    for name, text in {
+        "mirage/__init__.py": '__version__ = "1.2.3"\n',
+        "CHANGELOG.md": "# Changelog\n\n## 1.2.3 (2026-12-01)\n",
+        "docs/releases/1.2.3.md": "# Mirage 1.2.3\n",
+        "scripts/check-release": (ROOT / "scripts" / "check-release").read_text(),
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def test_a_release_whose_parts_agree_passes(checkout):
+    done = script(checkout / "scripts" / "check-release", "v1.2.3")
+    assert (done.returncode, done.stderr.strip()) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("tag", "missing", "said"),
+    [
+        ("1.2.3", "", "tag 1.2.3: expected one like v0.1.0"),
+        ("v1.2.4", "", "expected version 1.2.4, found 1.2.3"),
+        ("v1.2.3", "docs/releases/1.2.3.md", "release notes are missing"),
+        ("v1.2.3", "CHANGELOG.md", "expected a heading `## 1.2.3`"),
+    ],
+)
+def test_what_is_missing_is_said(checkout, tag, missing, said):
+    if missing.endswith("CHANGELOG.md"):
+        (checkout / missing).write_text("# Changelog\n\n## Unreleased: 1.2.3\n")
+    elif missing:
+        (checkout / missing).unlink()
+    done = script(checkout / "scripts" / "check-release", tag)
+    assert done.returncode == 1
+    assert said in done.stderr
+
+
+def test_this_version_has_release_notes():
+    assert (ROOT / "docs" / "releases" / f"{mirage.__version__}.md").exists()
+
+
+def test_recipes_name_the_files_and_their_checksums(tmp_path):
+    dist, out = tmp_path / "dist", tmp_path / "out"
+    needs = ("mdurl-1.0", "markdown_it_py-1.0", "pygments-1.0", "rich-1.0", "python_hostlist-1.0")
+    names = ["mirage_slurm-1.2.3.tar.gz", "mirage_slurm_client-1.2.3-py3-none-any.whl"]
+    for name in (*names, *(f"needs/{need}-py3-none-any.whl" for need in needs)):
+        (dist / name).parent.mkdir(parents=True, exist_ok=True)
+        (dist / name).write_text(name)
+    done = script(ROOT / "packaging" / "recipes", str(dist), str(out))
+    assert done.returncode == 0, done.stderr
+    spack = (out / "spack" / "packages" / "py-mirage-slurm" / "package.py").read_text()
+    compile(spack, "package.py", "exec")
+    checksum = hashlib.sha256(names[0].encode()).hexdigest()
+    assert f'version("1.2.3", sha256="{checksum}")' in spack
+    easyconfig = {"SYSTEM": "system"}
+    exec((out / "easybuild" / "mirage-slurm-client-1.2.3.eb").read_text(), easyconfig)
+    *_, (name, version, options) = easyconfig["exts_list"]
+    assert (name, version) == ("mirage-slurm-client", "1.2.3")
+    assert options["checksums"] == [hashlib.sha256(names[1].encode()).hexdigest()]
+    assert len(easyconfig["exts_list"]) == 6
+    assert (out / "easybuild" / "rich-1.0-py3-none-any.whl").exists()
+
+
+def test_recipes_of_a_folder_without_a_release(tmp_path):
+    done = script(ROOT / "packaging" / "recipes", str(tmp_path), str(tmp_path / "out"))
+    assert done.returncode == 1
+    assert "expected one mirage_slurm-*.tar.gz, found 0" in done.stderr
