@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import permutations
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 pytest.importorskip("networkx", reason="the extra `placement` is not installed")
+pytest.importorskip("torch", reason="the extra `placement` is not installed")
 
-from benchmarks import placement_deepshare, placement_measured
+import torch
+
+from benchmarks import placement, placement_deepshare, placement_measured
+from benchmarks import placement_deepshare_agents as agents
+from mirage.placement.scalable import ScalableNetwork
 
 DATA = Path(__file__).parents[4] / "shared" / "data"
 pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="no measured data here")
@@ -40,3 +46,39 @@ def test_equation_12_is_exact_where_it_was_fitted():
     assert error["mean_absolute_error"] == pytest.approx(0.0)
     doubled = steps | {"22": 2 * steps["22"]}
     assert placement_measured.equation_12({("toy", 1): doubled})["toy"]["by_nodes"][2] < -0.2
+
+
+def test_an_untrained_guide_leaves_deepshares_search_as_it_is():
+    tables = placement_deepshare.read_tables(DATA / "deepshare")
+    words = placement_deepshare.JOBS.split()[:8]
+    plain = placement_deepshare.Rounds(tables, placement_deepshare.jobs_of(tables, words))
+    schedule = placement_deepshare.search(tables)
+    while plain.waiting:
+        plain.run(schedule(plain.waiting, placement_deepshare.Cluster(tables=tables)))
+    torch.set_num_threads(1)
+    network = ScalableNetwork()
+    guided = agents.run(tables, words, agents.guided(tables, network))
+    assert guided.figures() == plain.figures()
+    with torch.no_grad():  # a job that the guide likes more comes first
+        network.advice.bias[:] = torch.tensor([0.0, 3.0])
+    assert agents.run(tables, words, agents.guided(tables, network)).figures() != plain.figures()
+    alone = agents.run(tables, words, agents.alone(tables, network))
+    assert len(alone.ended) == 8
+
+
+def test_no_order_of_jobs_is_below_the_bound_of_shared_gpus():
+    rng = np.random.default_rng(4)
+    for _ in range(20):
+        need, arrival = rng.uniform(0.2, 3, 5), rng.integers(0, 4, 5)
+        weight = rng.uniform(0.1, 1, 5)
+        best = np.inf
+        for order in permutations(range(5)):
+            clock, total = 0.0, 0.0
+            for job in order:
+                clock = max(clock, arrival[job]) + need[job]
+                total += weight[job] * (clock - arrival[job])
+            best = min(best, total / 5)
+        low = placement.shared(need, arrival, weight)
+        assert 0.6 * best < low <= best + 1e-9
+    # Both at once: the short one first, 1 and 3 steps.
+    assert placement.shared(np.array([2.0, 1.0]), np.zeros(2), np.ones(2)) == pytest.approx(2.0)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mirage.errors import InputError
-from mirage.placement.baselines import BASELINES, baseline
+from mirage.placement.baselines import BASELINES, baseline, improve
 from mirage.placement.jobs import PlacementJobs, PlacementWorkload, draw
 from mirage.placement.minsky import minsky
 from mirage.placement.profiles import profiles
@@ -326,3 +326,24 @@ def test_greedy_undoes_a_bad_placement():
     before = at.reward_of(at.assigned)[0]
     action = scheduler.decide(at)
     assert at.reward_of(at.assignment(action))[0] > before
+
+
+def test_greedy_leaves_out_only_moves_that_are_like_others():
+    rng = np.random.default_rng(3)
+    workload = PlacementWorkload(jobs=6, arrival_probability=1.0, chances_per_step=6)
+    at = PlacementWorld(PlacementConfig(topology=TOPOLOGY), [draw(workload, MODEL, rng)])
+    for _ in range(6):
+        owner = np.where(rng.random(32) < 0.7, rng.integers(6, size=32), at.rows)
+        assigned = owner[None, :] == np.arange(at.rows)[:, None]
+        every = []
+        for gpu in range(32):
+            for row in (*range(6), at.rows):
+                every.append(owner.copy())
+                every[-1][gpu] = row
+            for other in range(gpu):
+                every.append(owner.copy())
+                every[-1][[gpu, other]] = owner[[other, gpu]]
+        table = np.array(every)[:, None, :] == np.arange(at.rows)[:, None]
+        best = at.rewards_of(0, table).max()
+        after = improve(at, 0, assigned, 1)
+        assert at.rewards_of(0, after[None])[0] >= best - 1e-9
