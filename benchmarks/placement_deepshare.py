@@ -152,18 +152,18 @@ def in_order(key: Callable[[Job], float], *, skips: bool) -> Scheduler:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Advice:
+class JobAdvice:
     """Of a guide, for one job: its gain becomes exp(weight) * gain ** exp(bend)."""
 
     weight: float = 0.0
     bend: float = 0.0
 
 
-NO_ADVICE = Advice()
+NO_ADVICE = JobAdvice()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Search:
+class RoundSearch:
     """Our search's objective on the measured table: the sum of each job's share of its remaining
     work in a round. First the best placement of each job in turn, then the best exchanges.
     """
@@ -176,7 +176,7 @@ class Search:
     def chosen(self, waiting: Sequence[Job]) -> list[Job]:
         return sorted(waiting, key=self.gpu_s)[: self.candidates]
 
-    def plan(self, order: list[Job], cluster: Cluster, advice: Mapping[int, Advice]) -> None:
+    def plan(self, order: list[Job], cluster: Cluster, advice: Mapping[int, JobAdvice]) -> None:
         """Starts jobs of ``order`` on the empty cluster; ``advice`` by the job's number."""
         order = sorted(order, key=lambda job: (self._urgency(job, advice), job.number))
         self._place(order, cluster, advice)
@@ -198,10 +198,10 @@ class Search:
         fastest = max(self.tables.isolated[kind] for kind in kinds)
         return ((job.samples - job.done) / fastest * job.gpus, job.number)
 
-    def _urgency(self, job: Job, advice: Mapping[int, Advice]) -> float:
+    def _urgency(self, job: Job, advice: Mapping[int, JobAdvice]) -> float:
         return self.gpu_s(job)[0] / math.exp(advice.get(job.number, NO_ADVICE).weight)
 
-    def _gain(self, cluster: Cluster, advice: Mapping[int, Advice]) -> float:
+    def _gain(self, cluster: Cluster, advice: Mapping[int, JobAdvice]) -> float:
         total = 0.0
         for job in cluster.running:
             share = min(1.0, cluster.speed(job) * ROUND_S / (job.samples - job.done))
@@ -210,7 +210,7 @@ class Search:
         return total
 
     def _best_nodes(
-        self, job: Job, cluster: Cluster, advice: Mapping[int, Advice]
+        self, job: Job, cluster: Cluster, advice: Mapping[int, JobAdvice]
     ) -> tuple[int, ...]:
         best: tuple[float, tuple[int, ...]] = (self._gain(cluster, advice), ())
         free = cluster.free()
@@ -223,7 +223,9 @@ class Search:
         cluster.running.pop()
         return best[1]
 
-    def _place(self, jobs: Sequence[Job], cluster: Cluster, advice: Mapping[int, Advice]) -> None:
+    def _place(
+        self, jobs: Sequence[Job], cluster: Cluster, advice: Mapping[int, JobAdvice]
+    ) -> None:
         for job in jobs:
             job.nodes = self._best_nodes(job, cluster, advice)
             if job.nodes:
@@ -236,7 +238,7 @@ def _nodes(cluster: Cluster) -> list[tuple[Job, tuple[int, ...]]]:
 
 def search(tables: Tables) -> Scheduler:
     """Without a guide."""
-    plain = Search(tables=tables)
+    plain = RoundSearch(tables=tables)
 
     def schedule(waiting: list[Job], cluster: Cluster) -> list[Job]:
         plain.plan(plain.chosen(waiting), cluster, {})
@@ -328,7 +330,7 @@ def bounds(tables: Tables) -> dict[str, float]:
     """What no scheduler can be below: each job alone on its best nodes; and the shortest first
     while all GPUs work at that speed, which is the best order on a single machine of 32 GPUs.
     """
-    plain, jobs = Search(tables=tables), jobs_of(tables, JOBS.split())
+    plain, jobs = RoundSearch(tables=tables), jobs_of(tables, JOBS.split())
     gpu_s = sorted((plain.gpu_s(job)[0], job.gpus) for job in jobs)
     clock_s, ends = 0.0, []
     for each, gpus in gpu_s:

@@ -39,11 +39,11 @@ from benchmarks.placement_deepshare import (
     NODES,
     PLACEMENTS,
     ROUND_S,
-    Advice,
     Cluster,
     Job,
+    JobAdvice,
     Rounds,
-    Search,
+    RoundSearch,
     Tables,
     jobs_of,
     read_tables,
@@ -95,10 +95,10 @@ def four_nodes() -> Topology:
     return Topology(graph, gpus, source="deepshare")
 
 
-class View:
+class RoundView:
     """What the network sees of rounds."""
 
-    def __init__(self, tables: Tables, search: Search) -> None:
+    def __init__(self, tables: Tables, search: RoundSearch) -> None:
         self.topology, self._search = four_nodes(), search
         self._law = IsolatedSpeed(tables)
         self._eyes = Eyes(self.topology, self._law, ROUND_S)
@@ -141,18 +141,18 @@ def owners(jobs: Sequence[Job]) -> Ints:
     return owner
 
 
-def as_advice(numbers: Tensor, jobs: Sequence[Job]) -> dict[int, Advice]:
+def as_advice(numbers: Tensor, jobs: Sequence[Job]) -> dict[int, JobAdvice]:
     """``numbers`` [J, 2]."""
     return {
-        job.number: Advice(weight=weight, bend=bend)
+        job.number: JobAdvice(weight=weight, bend=bend)
         for job, (weight, bend) in zip(jobs, numbers.tolist(), strict=False)
     }
 
 
 def guided(tables: Tables, network: ScalableNetwork) -> Callable[[Rounds], list[Job]]:
     """The search with the network's advice."""
-    search = Search(tables=tables)
-    view = View(tables, search)
+    search = RoundSearch(tables=tables)
+    view = RoundView(tables, search)
 
     @torch.no_grad()
     def schedule(rounds: Rounds) -> list[Job]:
@@ -168,7 +168,7 @@ def alone(tables: Tables, network: ScalableNetwork) -> Callable[[Rounds], list[J
     """The network without a search: jobs by the share of their GPUs that the policy gives them on
     average, each on the nodes where it gives them most. Those with less than half wait; one runs.
     """
-    view = View(tables, Search(tables=tables))
+    view = RoundView(tables, RoundSearch(tables=tables))
 
     @torch.no_grad()
     def schedule(rounds: Rounds) -> list[Job]:
@@ -205,11 +205,11 @@ def run(tables: Tables, words: Sequence[str], schedule: Callable[[Rounds], list[
 # --- training
 
 
-class Training:
+class GuideTraining:
     def __init__(self, tables: Tables, network: ScalableNetwork, seed: int) -> None:
         self._tables, self._network = tables, network
-        self._search = Search(tables=tables, exchanges=False)
-        self._view = View(tables, self._search)
+        self._search = RoundSearch(tables=tables, exchanges=False)
+        self._view = RoundView(tables, self._search)
         self._rng = np.random.default_rng([seed, 5])
         self._explorer = torch.optim.Adam(network.advice.parameters(), lr=RATE)
         self._checks = [self._words() for _ in range(2)]
@@ -221,7 +221,7 @@ class Training:
         return words
 
     def _unguided(self, rounds: Rounds) -> list[Job]:
-        search, cluster = Search(tables=self._tables), Cluster(tables=self._tables)
+        search, cluster = RoundSearch(tables=self._tables), Cluster(tables=self._tables)
         search.plan(search.chosen(rounds.waiting), cluster, {})
         return cluster.running
 
@@ -296,7 +296,7 @@ def train(tables: Tables, network: ScalableNetwork, seed: int, most_s: float) ->
     """Leaves the weights with the best score."""
     began_s = time.monotonic()
     with seeded(seed):
-        training = Training(tables, network, seed)
+        training = GuideTraining(tables, network, seed)
         torch.nn.init.zeros_(network.advice.weight)
         torch.nn.init.zeros_(network.advice.bias)
         training.imitate()
