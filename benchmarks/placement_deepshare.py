@@ -368,9 +368,16 @@ def results(tables: Tables) -> dict[str, dict[str, float]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", required=True, type=Path, help="folder of the three tables")
-    parser.add_argument("--out", type=Path, help="JSON file (default: standard output)")
+    parser.add_argument("--out", type=Path, help="JSON file to add to (default: standard output)")
     args = parser.parse_args()
-    found = {"published_mean_running_s": PUBLISHED, "schedulers": results(read_tables(args.data))}
+    tables = read_tables(args.data)
+    found = {
+        "published_mean_running_s": PUBLISHED,
+        "bounds": bounds(tables),
+        "schedulers": results(tables),
+    }
+    if args.out and args.out.exists():
+        found = json.loads(args.out.read_text()) | found
     text = json.dumps(found, indent=1) + "\n"
     if args.out:
         args.out.write_text(text, encoding="utf-8")

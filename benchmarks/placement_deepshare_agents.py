@@ -3,7 +3,7 @@
     python -m benchmarks.placement_deepshare_agents train --data DIR --model MODEL --seed S
         [--minutes N] --out WEIGHTS
     python -m benchmarks.placement_deepshare_agents measure --data DIR --model MODEL...
-        --weights WEIGHTS... --out FILE
+        [--weights WEIGHTS...] --out FILE
 
 MODEL is a folder of `mirage place train --agent scalable`; WEIGHTS, a safetensors file, what came
 of it here. DIR and the world are those of `benchmarks.placement_deepshare`. Training sequences are
@@ -345,7 +345,7 @@ def main() -> None:
     parser.add_argument("--weights", nargs="+", default=[], type=Path, help="trained here")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=5.0)
-    parser.add_argument("--out", required=True, type=Path, help="weights, or the JSON file")
+    parser.add_argument("--out", required=True, type=Path, help="weights, or a JSON file to add to")
     args = parser.parse_args()
     torch.set_num_threads(1)
     tables, began_s = read_tables(args.data), time.time()
@@ -354,21 +354,27 @@ def main() -> None:
         train(tables, network, args.seed, 60 * args.minutes)
         save_file(dict(network.state_dict()), args.out)
         return
-    networks = {f"equation 12, {path.name}": read_network(path) for path in args.model}
-    networks |= {
-        f"trained here, {path.stem}": read_network(args.model[0], path) for path in args.weights
-    }
+    if args.weights:
+        networks = {f"trained here, {w.stem}": read_network(args.model[0], w) for w in args.weights}
+    else:
+        networks = {
+            f"trained by equation 12, {path.name}": read_network(path) for path in args.model
+        }
     content = json.loads(args.out.read_text()) if args.out.exists() else {}
-    content["agents"] = measure(tables, networks) | {
-        "provenance": provenance(
-            ["python", "-m", "benchmarks.placement_deepshare_agents", "measure"],
-            inputs={},
-            split={"test": "the 256 jobs of trace0, in no training"},
-            seed=0,
-            started_s=began_s,
-            wall_s=time.time() - began_s,
-        )
-    }
+    content["agents"] = (
+        content.get("agents", {})
+        | measure(tables, networks)
+        | {
+            "provenance": provenance(
+                ["python", "-m", "benchmarks.placement_deepshare_agents", "measure"],
+                inputs={},
+                split={"test": "the 256 jobs of trace0, in no training"},
+                seed=0,
+                started_s=began_s,
+                wall_s=time.time() - began_s,
+            )
+        }
+    )
     args.out.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
