@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -160,7 +160,7 @@ def _training_key(plan: AssessmentPlan, facts: SiteFacts) -> str:
         "trace": sha256(plan.out / TRACE),
         "cluster": sha256(plan.out / CLUSTER),
         "partition": facts.partition,
-        "effort": asdict(plan.effort),
+        "episodes": (plan.effort.episodes, plan.effort.judged),
         "seed": plan.seed,
     }
     return json.dumps(record, indent=1, default=str) + "\n"

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from mirage.errors import InputError
+from mirage.errors import ClusterError, InputError, MirageError
 from mirage.provision.learn.accounting import import_records
 from mirage.slurm.records import write_history
 from mirage.slurm.runner import Runner
@@ -56,8 +56,13 @@ def site_history(source: HistorySource, folder: Path) -> SiteHistory:
     InputError, MirageError.
     """
     notes = []
-    site = _site(source)
-    trace, note = import_records(_records(source, folder), source.timezone)
+    try:
+        site, records = _site(source), _records(source, folder)
+    except ClusterError as error:
+        raise MirageError(
+            f"{error} Where Slurm can't be asked, give its records with --sacct FILE."
+        ) from error
+    trace, note = import_records(records, source.timezone)
     if note:
         notes.append(note)
     try:

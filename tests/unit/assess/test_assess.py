@@ -286,6 +286,49 @@ def test_a_file_that_is_none_of_sacct_is_refused(tmp_path):
     assert not (tmp_path / "out" / "assessment.html").exists()
 
 
+def test_without_slurm_it_says_what_else_to_give(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(MirageError, match="give its records with --sacct FILE"):
+        run("--out", str(tmp_path / "out"))
+
+
+def test_sacct_that_refuses_is_one_clear_line(tmp_path, monkeypatch):
+    refuses = tmp_path / "sacct"
+    refuses.write_text(
+        "#!/bin/sh\necho 'sacct: error: Problem talking to the database: refused' >&2; exit 1\n"
+    )
+    refuses.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    with pytest.raises(MirageError, match="Without accounting there is no history"):
+        run("--out", str(tmp_path / "out"), "--slurm-conf", str(conf(tmp_path)))
+    assert not (tmp_path / "out" / "sacct.txt").exists()
+
+
+def conf(folder: Path) -> Path:
+    path = folder / "slurm.conf"
+    path.write_text(
+        "ClusterName=c\nNodeName=n[1-4] CPUs=4\nPartitionName=gpu Nodes=ALL\nPriorityType=priority/basic\n"
+    )
+    return path
+
+
+def test_a_time_zone_that_is_none_is_refused(tmp_path):
+    words = ("--sacct", str(records(tmp_path, 3)), "--timezone", "Mars/Phobos")
+    with pytest.raises(MirageError, match="Mars/Phobos"):
+        run(*words, "--out", str(tmp_path / "out"))
+
+
+def test_of_the_sites_own_scheduler_no_priorities_are_in_doubt(
+    tmp_path, little, monkeypatch, capsys
+):
+    monkeypatch.setattr(assessment, "_model", lambda *_: (None, "not asked for"))
+    out = tmp_path / "out"
+    words = ("--sacct", str(records(tmp_path, 30)), "--slurm-conf", str(conf(tmp_path)))
+    assert run(*words, "--out", str(out), "--quick") == 0
+    assert "does not tell which priorities" not in capsys.readouterr().out.replace("\n", " ")
+    assert json.loads((out / "assessment.json").read_text())["chains_in_submission_order"] is None
+
+
 def test_out_must_be_a_folder(tmp_path):
     path = records(tmp_path, 3)
     with pytest.raises(MirageError, match="is a file"):
