@@ -13,6 +13,7 @@ from mirage.errors import MirageError, system_says
 
 VERBS = {
     "status": "your chains: links, states, what happens next",
+    "top": "your chains live in the terminal, those that need attention first",
     "explain": "why Mirage does what it does with a job",
     "history": "what each handover of your chains cost",
     "when": "when a job would start: a range, with the reason; for a shape or a pending job",

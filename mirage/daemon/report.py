@@ -116,6 +116,7 @@ def _link(link: Link) -> Json:
         "eligible": link.eligible_s,
         "start": link.start_s,
         "end": link.end_s,
+        "expected_end": link.expected_end_s,
         "exit_code": link.exit_code,
         "released": link.released_s,
         "reason": link.reason,

@@ -1,0 +1,218 @@
+"""The screen of `mirage top`: what each row says (pure), and the application that shows it.
+
+Textual's pages: https://textual.textualize.io/widgets/data_table/ and /guide/workers/.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from rich.text import Text
+from textual import work
+from textual.app import App, ComposeResult
+from textual.binding import BindingType
+from textual.containers import VerticalScroll
+from textual.widgets import DataTable, Footer, Static
+
+from mirage.chain.durations import format_duration
+from mirage.cli.table import when
+from mirage.daemon.attention import Trouble
+from mirage.daemon.report import BAD_DAYS
+from mirage.domain import ChainState, JobState
+from mirage.errors import MirageError
+from mirage.figures.words import listed, several
+from slurm_sim.seconds import DAY_S
+
+Json = dict[str, Any]
+Look = Callable[[], tuple[list[Json], str]]
+"""Reports on chains (docs/cli.md), and a note."""
+
+COLUMNS = ("", "chain", "name", "state", "link", "running", "left", "next job", "waits for", "lost")
+LINK_COLUMNS = ("link", "job", "state", "start", "end", "let in by", "interrupted", "overlap")
+_STYLES = {"interrupted": "bold red", "failed": "bold red", "late": "bold yellow"}
+_SIGNS = {"interrupted": "!!", "failed": "!", "late": "~"}
+
+
+def shown(reports: Sequence[Json], now_s: float, *, show_all: bool) -> list[Json]:
+    """Those that need attention first, the most urgent before the others. Without ``show_all``: of
+    those that are over only those that ended badly within `BAD_DAYS`.
+    """
+    since_s = now_s - BAD_DAYS * DAY_S
+    kept = [report for report in reports if show_all or _is_news(report, since_s)]
+    return sorted(kept, key=_urgency)
+
+
+def _is_news(report: Json, since_s: float) -> bool:
+    state = ChainState(report["state"])
+    return not state.is_over or (state.is_bad and report["updated"] >= since_s)
+
+
+def _urgency(report: Json) -> tuple[int, bool]:
+    trouble = _trouble(report)
+    rank = [each.value for each in Trouble].index(trouble) if trouble else len(Trouble)
+    return rank, ChainState(report["state"]).is_over
+
+
+def _trouble(report: Json) -> str:
+    return report["attention"]["trouble"] if report["attention"] else ""
+
+
+def headline(reports: Sequence[Json]) -> str:
+    """How many chains there are, and how many of them need attention for what."""
+    counts = Counter(_trouble(report) for report in reports)
+    troubles = [f"{counts[each.value]} {each.value}" for each in Trouble if counts[each.value]]
+    chains = several(len(reports), "chain")
+    return f"{chains}: {listed(troubles)}" if troubles else f"{chains}, none needs attention"
+
+
+def chain_cells(report: Json, now_s: float) -> list[Text]:
+    """A row of `COLUMNS`."""
+    links, trouble = report["links"], _trouble(report)
+    running = [link for link in links if JobState(link["state"]).has_nodes]
+    waiting = next((link for link in links if JobState(link["state"]) is JobState.PENDING), None)
+    last = running[-1] if running else None
+    segment = max((link["segment"] for link in links if link["start"]), default=0)
+    lost_s = sum(link["interruption_s"] or 0 for link in links)
+    cells = (
+        _SIGNS.get(trouble, ""),
+        report["chain"],
+        report["name"],
+        report["state"],
+        f"{segment}/{report['segments']}",
+        str(last["job_id"]) if last else "-",
+        _left(last, now_s),
+        str(waiting["job_id"]) if waiting else "-",
+        _waits_for(waiting),
+        format_duration(lost_s) if lost_s else "-",
+    )
+    return [Text(cell, style=_STYLES.get(trouble, "")) for cell in cells]
+
+
+def _left(link: Json | None, now_s: float) -> str:
+    if link is None or link["expected_end"] is None:
+        return "-"
+    return format_duration(max(0, link["expected_end"] - now_s))
+
+
+def _waits_for(link: Json | None) -> str:
+    if link is None:
+        return "-"
+    if link["let_in_by"]:
+        return f"nodes ({link['reason']})" if link["reason"] else "nodes"
+    return "its predecessor" if link["reason"] in ("", "Dependency") else str(link["reason"])
+
+
+def link_cells(link: Json, report: Json) -> list[str]:
+    """A row of `LINK_COLUMNS`."""
+    costs = (link["interruption_s"], link["overlap_s"])
+    return [
+        f"{link['segment']}/{report['segments']}",
+        str(link["job_id"]),
+        "handed over" if link["cut_short_s"] else link["state"],
+        when(link["start"]),
+        when(link["end"]),
+        link["let_in_by"] or "-",
+        *("-" if cost is None else format_duration(cost) for cost in costs),
+    ]
+
+
+class TopView(App[None]):
+    """Chains above, the links of the chosen one below. ``look`` is called in a thread."""
+
+    TITLE = "mirage top"
+    ENABLE_COMMAND_PALETTE = False
+    CSS = """
+    #headline { height: 1; text-style: bold; }
+    #chains { height: 1fr; }
+    #detail { height: 1fr; border-top: solid $primary; }
+    #words { margin: 1 0 0 0; }
+    #note { height: auto; color: $warning; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        ("r", "look", "Look now"),
+        ("a", "toggle_all", "Also over"),
+        ("q", "quit", "Quit"),
+    ]
+
+    def __init__(self, look: Look, *, every_s: float = 10, show_all: bool = False) -> None:
+        super().__init__()
+        self._look = look
+        self._every_s = every_s
+        self._show_all = show_all
+        self._reports: list[Json] = []
+        self._rows: list[Json] = []
+
+    def compose(self) -> ComposeResult:
+        yield Static("Looking at your chains ...", id="headline", markup=False)
+        yield DataTable(id="chains", cursor_type="row", zebra_stripes=True)
+        with VerticalScroll(id="detail"):
+            yield DataTable(id="links", cursor_type="none")
+            yield Static("", id="words", markup=False)
+        yield Static("", id="note", markup=False)
+        yield Footer()
+
+    def on_mount(self) -> None:
+        self.query_one("#chains", DataTable).add_columns(*COLUMNS)
+        self.query_one("#links", DataTable).add_columns(*LINK_COLUMNS)
+        self.query_one("#chains", DataTable).focus()
+        self.set_interval(self._every_s, self.action_look)
+        self.action_look()
+
+    @work(thread=True, exclusive=True)
+    def action_look(self) -> None:
+        try:
+            reports, note = self._look()
+        except (MirageError, OSError) as error:
+            self.call_from_thread(self._say, f"As of the last look, since: {error}")
+            return
+        self.call_from_thread(self._take, reports, note)
+
+    def action_toggle_all(self) -> None:
+        self._show_all = not self._show_all
+        self._draw()
+
+    def _say(self, note: str) -> None:
+        self.query_one("#note", Static).update(note)
+
+    def _take(self, reports: list[Json], note: str) -> None:
+        self._reports = reports
+        self._say(note)
+        self._draw()
+
+    def _draw(self) -> None:
+        """The same chain stays chosen, wherever it moves to."""
+        table = self.query_one("#chains", DataTable)
+        chosen = self._chosen()
+        now_s = time.time()
+        self._rows = shown(self._reports, now_s, show_all=self._show_all)
+        at = time.strftime("%H:%M:%S", time.localtime(now_s))
+        self.query_one("#headline", Static).update(f"{at}  {headline(self._rows)}")
+        table.clear()
+        for report in self._rows:
+            table.add_row(*chain_cells(report, now_s), key=f"{report['user']}/{report['chain']}")
+        names = [report["chain"] for report in self._rows]
+        if chosen and chosen["chain"] in names:
+            table.move_cursor(row=names.index(chosen["chain"]))
+        self._draw_links()
+
+    def _chosen(self) -> Json | None:
+        row = self.query_one("#chains", DataTable).cursor_row
+        return self._rows[row] if 0 <= row < len(self._rows) else None
+
+    def on_data_table_row_highlighted(self) -> None:
+        self._draw_links()
+
+    def _draw_links(self) -> None:
+        report = self._chosen()
+        table, words = self.query_one("#links", DataTable), self.query_one("#words", Static)
+        table.clear()
+        if report is None:
+            words.update("No chain runs. Start one: mirage-submit --segments N SCRIPT")
+            return
+        for link in reversed(report["links"]):
+            table.add_row(*link_cells(link, report))
+        trouble = report["attention"]["words"] if report["attention"] else ""
+        words.update("\n".join(dict.fromkeys(filter(None, (trouble, report["next"])))))
