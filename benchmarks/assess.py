@@ -4,6 +4,7 @@
     python -m benchmarks.assess --name pegasus --trace pegasus_dev.csv.gz --since 2020-05-25 --until 2020-07-01
     python -m benchmarks.assess --name "2 M jobs" --trace kth_sp2.csv.gz --copies 71
     python -m benchmarks.assess --name "real Slurm" --slurm /var/tmp/mirage-slurm --load 2100
+    python -m benchmarks.assess --name "its sacct alone" --sacct assessment/sacct.txt --out alone
     python -m benchmarks.assess --table
 
 A job history is first written as sacct would print it. `--copies` puts it behind itself in time,
@@ -54,6 +55,7 @@ def main() -> int:
     parser.add_argument("--copies", type=int, default=1, help="of the history, one after the other")
     parser.add_argument("--slurm", type=Path, help="folder of scripts/slurm-up")
     parser.add_argument("--load", type=int, default=0, help="jobs for its accounting database")
+    parser.add_argument("--sacct", type=Path, help="what sacct printed, in place of --trace")
     parser.add_argument("--slurm-conf", type=Path, help="the site's scheduler")
     parser.add_argument("--timezone", default="UTC")
     parser.add_argument("--thorough", action="store_true")
@@ -78,6 +80,8 @@ def _run(args: argparse.Namespace) -> dict[str, Any]:
         if args.load:
             fill_accounting(args.slurm, args.load)
         words += ["--days", str(SLURM_DAYS)]
+    elif args.sacct:
+        words += ["--sacct", str(args.sacct)]
     else:
         path = args.out / "sacct-input.txt"
         jobs = write_sacct(args.trace, path, args.since, args.until, args.copies)

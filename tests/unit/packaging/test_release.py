@@ -77,10 +77,10 @@ def test_recipes_name_the_files_and_their_checksums(tmp_path):
     assert f'version("1.2.3", sha256="{checksum}")' in spack
     easyconfig = {"SYSTEM": "system"}
     exec((out / "easybuild" / "mirage-slurm-client-1.2.3.eb").read_text(), easyconfig)
-    *_, (name, version, options) = easyconfig["exts_list"]
-    assert (name, version) == ("mirage-slurm-client", "1.2.3")
-    assert options["checksums"] == [hashlib.sha256(names[1].encode()).hexdigest()]
-    assert len(easyconfig["exts_list"]) == 6
+    assert (easyconfig["name"], easyconfig["version"]) == ("mirage-slurm-client", "1.2.3")
+    assert easyconfig["sources"][0] == names[1]
+    assert easyconfig["checksums"][0] == hashlib.sha256(names[1].encode()).hexdigest()
+    assert len(easyconfig["sources"]) == len(easyconfig["checksums"]) == 6
     assert (out / "easybuild" / "rich-1.0-py3-none-any.whl").exists()
 
 
