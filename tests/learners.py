@@ -51,7 +51,8 @@ SHORT = replace(PRETRAIN, rounds=2, states=256)
 
 def choice(model: Model, episode: Episode, share: float) -> int:
     """The decision point at which the model releases; T: never."""
-    release = releases(model, model.assess(States.of(episode, share, 1 - share)))
+    states = States.of(episode, share, 1 - share)
+    release = releases(model, model.assess(states), states)
     return int(np.argmax(release)) if release.any() else len(release)
 
 

@@ -5,9 +5,9 @@ trees do, and the exact stopping rule decides (`law.py`). So the network learns 
 left, nor the penalties, nor the kink of the reward where the wait is the time left.
 
 - Input are 72 summaries (`features.py`) and the history, both normalised. The raw 5,760 numbers
-  alone are learnt by heart within some hundred steps.
-- The history's tokens are patches of rows, as in a vision transformer. The summaries are one more
-  token, which asks; its features are the head's input.
+  are learnt by heart within some hundred steps.
+- The history's tokens are means over patches of rows. The summaries ask them, as one more token.
+  The answer is a correction, zero at first, of what two layers make of the summaries alone.
 - The head says a hazard for each of `law.DURATIONS_S`: the chance that the wait ends before it,
   given that it is longer than the one before (discrete-time survival: Kvamme and Borgan 2021).
   The chances of a longer wait are products of what is left, so they never rise.
@@ -40,6 +40,7 @@ class LawShape(Encoder):
 
     patch: Size = 24
     layers: Size = 1
+    feedforward: Size = 128
 
 
 class LawExpert(nn.Module):
@@ -47,31 +48,34 @@ class LawExpert(nn.Module):
 
     def __init__(self, shape: LawShape) -> None:
         super().__init__()
-        self.patches = HISTORY // shape.patch
-        self.embedding = nn.Linear(shape.patch * len(VARIABLES), shape.width)
-        self.position = nn.Parameter(torch.randn(self.patches, shape.width) * 0.02)
+        self.patch = shape.patch
+        self.embedding = nn.Linear(len(VARIABLES), shape.width)
+        self.position = nn.Parameter(torch.randn(HISTORY // shape.patch, shape.width) * 0.02)
         self.encoder = nn.ModuleList(Block(shape) for _ in range(shape.layers))
-        self.summary = nn.Sequential(
-            nn.Linear(len(NAMES), 2 * shape.width),
-            nn.ReLU(),
-            nn.Dropout(shape.dropout),
-            nn.Linear(2 * shape.width, shape.width),
-        )
+        self.summary = nn.Sequential(_layer(len(NAMES), shape), _layer(shape.feedforward, shape))
+        self.question = nn.Linear(shape.feedforward, shape.width)
         self.reader = Block(shape)
         self.norm = nn.LayerNorm(shape.width)
-        self.hazard = nn.Linear(shape.width, len(DURATIONS_S))
+        self.hazard = nn.Linear(shape.feedforward, len(DURATIONS_S))
+        self.correction = nn.Linear(shape.width, len(DURATIONS_S), bias=False)
+        nn.init.zeros_(self.correction.weight)
 
     def forward(self, states: Tensor, summaries: Tensor) -> Tensor:
         """Logits of hazards, (n, durations), of scaled histories, (n, 144, 40), and summaries, (n,
         72).
         """
-        tokens: Tensor = self.embedding(states.reshape(len(states), self.patches, -1))
-        tokens = tokens + self.position
+        patches = states.reshape(len(states), -1, self.patch, len(VARIABLES)).mean(2)
+        tokens: Tensor = self.embedding(patches) + self.position
         for block in self.encoder:
             tokens = block(tokens)
-        asking = self.summary(summaries)[:, None]
-        logits: Tensor = self.hazard(self.norm(self.reader(asking, tokens))[:, 0])
+        known = self.summary(summaries)
+        read = self.norm(self.reader(self.question(known)[:, None], tokens))[:, 0]
+        logits: Tensor = self.hazard(known) + self.correction(read)
         return logits
+
+
+def _layer(inputs: int, shape: LawShape) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(inputs, shape.feedforward), nn.ReLU(), nn.Dropout(shape.dropout))
 
 
 class LogChances(NamedTuple):

@@ -144,15 +144,22 @@ def test_means_of_the_last_rows_do_not_reach_into_another_series() -> None:
 
 
 def test_with_a_memory_the_mean_difference_of_the_q_values_decides() -> None:
-    one = model()
-    said = one.assess(states())
+    one, busy = model(), states()
+    busy = replace(busy, forecast_s=np.full(len(busy), 2 * HOUR_S))  # no guard holds a release
+    said = one.assess(busy)
     assert said.gain is not None
-    assert np.array_equal(releases(one, said), said.release)
+    assert np.array_equal(releases(one, said, busy), said.release)
     assert np.array_equal(said.gain > 0, said.release)
     assert said.gain * 7.5 * HOUR_S * 2 == pytest.approx(said.cost_wait_s - said.cost_now_s)
     said = replace(said, gain=np.array([1.0, -3, 1, 1, -0.5]))
     remembers = replace(one, serving=Serving(memory=2))
-    assert releases(remembers, said).tolist() == [True, False, False, True, True]
+    assert releases(remembers, said, part(busy, slice(5))).tolist() == [
+        True,
+        False,
+        False,
+        True,
+        True,
+    ]
     assert replace(one, serving=Serving("policy", memory=2)).traits.memory == 1, "a P-head has none"
 
 
