@@ -106,6 +106,12 @@ class GainAllocator:
         self._after, self._pair_after = np.zeros(shape), np.zeros(shape)
         self._share, self._pair_share = np.ones(shape), np.ones(shape)
         self._refresh(world, *np.nonzero(self._there))
+        self._seen_tasks = self._tasks(world)
+
+    def _tasks(self, world: ElasticWorld) -> Ints:
+        """Tasks of the jobs of the batch, [B, J]. Another scheduler may add some too."""
+        tasks: Ints = (world.workers + world.ps)[self._rows, self._columns]
+        return tasks
 
     def _fill_constant(self, world: ElasticWorld, active: Ints) -> None:
         best, features = self._speeds.best, self._features
@@ -127,14 +133,13 @@ class GainAllocator:
         rows = np.arange(world.clusters)
         found = score[rows, best] > 0
         place, kind = np.divmod(best, KINDS)
-        self._last = np.nonzero(found)[0], place[found]
         return np.where(found, self._jobs[rows, place], STOP), kind
 
     def _scores(self, world: ElasticWorld) -> Floats:
         """[B, J, 3]; 0 or less for what is not given."""
-        if hasattr(self, "_last"):
-            self._refresh(world, *self._last)
-            del self._last
+        tasks = self._tasks(world)
+        self._refresh(world, *np.nonzero(tasks != self._seen_tasks))
+        self._seen_tasks = tasks
         allowed = world.allowed()[self._rows, self._columns] & self._there[..., None]
         gain, value = self._gains(world)
         self._fill_costs(world, gain)

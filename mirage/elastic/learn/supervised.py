@@ -3,7 +3,8 @@
 Each decision of the teacher is one example: state, possible actions, and the actions that the
 teacher holds for equally good. DRF has many of those: which of them it takes is chance, and nothing
 in a state tells it. The loss is the cross entropy of that set, -log of the sum of its
-probabilities; `square` and `absolute` are section 6.5's ablation.
+probabilities; `square` and `absolute` are section 6.5's ablation. A copy of that loss is certain
+of its actions. One that is to explore online keeps a share for the others (``smoothing``).
 
 A copy that only ever saw its teacher's states is lost after its own first mistake, such as a PS
 without a worker. So where the teacher can be asked, the policy also acts itself in later rounds,
@@ -182,12 +183,14 @@ def imitate(
     batch: int,
     rate: float,
     loss: Loss = "cross-entropy",
+    smoothing: float = 0.0,
     shuffle: bool,
     seed: int,
     progress: Report | None = None,
 ) -> FitResult:
     """Trains the policy network on a teacher's decisions; ``steps`` gradient steps with Adam.
 
+    ``smoothing``: weight of all possible actions beside the good ones (Szegedy et al. 2016).
     ``shuffle``: jobs of an example are put in a new order whenever it is used.
     """
     rng = np.random.default_rng(seed)
@@ -197,7 +200,11 @@ def imitate(
         set_rate(optimizer, cosine(rate, rate / 20, done / steps))
         some = examples.rows(rng.integers(len(examples), size=batch))
         state, there, possible, good = (some.shuffled(rng) if shuffle else some).tensors()
-        value = _loss(loss, log_policy(networks.logits(state, there), possible), good)
+        log_probs = log_policy(networks.logits(state, there), possible)
+        value = (1 - smoothing) * _loss(loss, log_probs, good)
+        if smoothing:
+            every = log_probs.masked_fill(~possible, 0.0).sum(dim=-1) / possible.sum(dim=-1)
+            value = value - smoothing * every.mean()
         descend(optimizer, value, most_norm=1.0)
         return float(value.detach())
 

@@ -38,7 +38,7 @@ from mirage.elastic.settings import ElasticSetting, Part
 from mirage.elastic.workload import ElasticJobs
 from mirage.errors import InputError
 from mirage.rl.fit import Progress, Report, seeded
-from mirage.rl.options import Count, MethodOptions, Rate
+from mirage.rl.options import Count, Fraction, MethodOptions, Rate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +54,8 @@ class SupervisedOptions(MethodOptions):
     batch: Count = 256
     rate: Rate = 0.002
     loss: Loss = "cross-entropy"
+    smoothing: Fraction = 0.0
+    """Weight of all possible actions beside the teacher's: then there is more to explore online."""
     order: Literal["by-teacher", "shuffled", "kept"] = "by-teacher"
     """Of the jobs in an example; `by-teacher`: kept for `fifo` and for a recorded schedule."""
 
@@ -341,6 +343,7 @@ class _Training:
                 batch=options.batch,
                 rate=options.rate,
                 loss=options.loss,
+                smoothing=options.smoothing,
                 shuffle=options.shuffles(None if log else plan.teacher),
                 seed=seed,
                 progress=self._progress,

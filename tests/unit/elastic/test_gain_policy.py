@@ -19,8 +19,10 @@ from mirage.elastic.gain_policy import (
     NeighbourGreedy,
 )
 from mirage.elastic.learn.evolution import EvolutionOptions, completion_with_rest
+from mirage.elastic.learn.supervised import Recorder
 from mirage.elastic.learn.training import ElasticPlan, default_teacher, save_result, train
 from mirage.elastic.model import load_model
+from mirage.elastic.observation import PaperEncoder
 from mirage.elastic.rollout import roll_out
 from mirage.elastic.settings import Part, read_setting
 from mirage.elastic.world import ElasticWorld, TaskKind
@@ -47,6 +49,25 @@ def crowded(tmp_path):
 
 def allocator(network: GainNetwork, estimates: SpeedEstimates | None = None) -> GainAllocator:
     return GainAllocator(weights=GainWeights.of(network), estimates=estimates)
+
+
+def test_it_sees_tasks_that_another_scheduler_gave(crowded):
+    recorder = Recorder(teacher=NeighbourGreedy(), encoder=PaperEncoder(), places=6)
+    assert len(recorder.record(crowded.world, crowded.sequences(Part.TEST, 1, 2), seed=5))
+    world = ElasticWorld(crowded.world, crowded.sequences(Part.TEST, 1, 1))
+    world.slot = int(world.arrival.max())
+    world.begin_slot()
+    rule, late = NeighbourGreedy(), NeighbourGreedy()
+    for each in (rule, late):
+        each.reset(world)
+    rule.begin_slot(world)
+    rule.choose(world)
+    for _ in range(3):
+        world.add(np.array([1]), np.array([TaskKind.BUNDLE]))
+    late.begin_slot(world)
+    assert [each.tolist() for each in rule.choose(world)] == [
+        each.tolist() for each in late.choose(world)
+    ]
 
 
 @pytest.mark.parametrize("learnt", [False, True])

@@ -15,7 +15,7 @@ from mirage.elastic.fitting import SpeedEstimates
 from mirage.elastic.learn.federated import LocalPool, learn_federated
 from mirage.elastic.learn.online import OnlineOptions, mending_action
 from mirage.elastic.learn.proximal import ExploringAct, play
-from mirage.elastic.learn.supervised import Recorder
+from mirage.elastic.learn.supervised import Recorder, imitate
 from mirage.elastic.learn.training import (
     ElasticPlan,
     SupervisedOptions,
@@ -27,11 +27,12 @@ from mirage.elastic.learn.training import (
 )
 from mirage.elastic.model import load_model, new_model
 from mirage.elastic.observation import KINDS, PaperEncoder, batch_of, observe, task_of
-from mirage.elastic.policy import BatchAllocator
+from mirage.elastic.policy import BatchAllocator, log_probs_of
 from mirage.elastic.set_encoder import FEATURES, SpeedEncoder
 from mirage.elastic.settings import Part, read_setting
 from mirage.elastic.world import ElasticWorld, TaskKind
 from mirage.errors import InputError
+from mirage.rl.fit import seeded
 
 # Jobs of about two slots.
 TINY = """\
@@ -168,6 +169,21 @@ def test_a_copy_of_drf_is_as_good_as_drf(tiny):
     )
     scores = train(ElasticPlan(setting=tiny, options=options)).scores
     assert scores["supervised"] == pytest.approx(scores["drf"], rel=0.06)
+
+
+def test_smoothing_leaves_a_copy_with_other_actions_to_explore(tiny):
+    recorder = Recorder(teacher=baseline("drf"), encoder=PaperEncoder(), places=4)
+    examples = recorder.record(tiny.world, tiny.sequences(Part.TRAINING, 1, 2), seed=1)
+
+    def share_of_good(smoothing: float) -> float:
+        with seeded(1):
+            networks = new_model("dl2", tiny, "drf", hidden=(32,), seed=1).networks
+        options = {"steps": 150, "batch": 64, "rate": 0.005, "shuffle": True, "seed": 1}
+        imitate(networks, examples, smoothing=smoothing, **options)
+        state, there, possible, good = examples.tensors()
+        return float((log_probs_of(networks, state, there, possible).exp() * good).sum(1).mean())
+
+    assert share_of_good(0.0) > share_of_good(0.3) + 0.1
 
 
 def test_batches_cover_all_jobs_and_a_void_ends_its_batch_alone(tiny):
