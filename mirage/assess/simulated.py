@@ -78,9 +78,20 @@ def in_submission_order(
         modes=(Mode.TRAIN,),
         methods=(DEFAULT,),
         with_oracle=False,
+        at_most_s=plan.at_most_s // 4,
         kept=plan.out / KEPT_IN_ORDER,
     )
-    return simulate(again, reporter)[0]
+    return simulate(again, _OnlyProgress(reporter))[0]
+
+
+class _OnlyProgress(Reporter):
+    """Without cautions on a scheduler that is not the site's."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        self._reporter = reporter
+
+    def episodes(self, part: str, done: int, total: int) -> None:
+        self._reporter.episodes(part, done, total)
 
 
 def chain_plan(

@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     if args.out.exists() and not args.out.is_dir():
         raise InputError(f"--out {args.out}: is a file; give a folder.")
     started_s, plan = time.time(), _plan(args)
-    with TerminalReporter() as reporter:
+    with _AssessReporter() as reporter:
         found = assess(plan, reporter)
     origin = _origin(args, found, started_s)
     if args.anonymise:
@@ -84,6 +84,23 @@ def run(args: argparse.Namespace) -> int:
         console.print(escape(text))
     console.print(escape(f"Page: {plan.out / PAGE}"))
     return 0
+
+
+class _AssessReporter(TerminalReporter):
+    """Each step reads the same input: a caution is said once. What an unknown scheduler means is
+    said in the result.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: set[str] = set()
+
+    def caution(self, text: str) -> None:
+        from slurm_sim.traces.guess import WHY_IT_MATTERS
+
+        if text not in self._said and WHY_IT_MATTERS not in text:
+            super().caution(text)
+        self._said.add(text)
 
 
 def _plan(args: argparse.Namespace) -> AssessmentPlan:

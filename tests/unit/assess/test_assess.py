@@ -173,7 +173,9 @@ def test_from_a_file_of_sacct_to_a_page(tmp_path, little, capsys):
     out = tmp_path / "out"
     words = ("--sacct", str(records(tmp_path, 30)), "--out", str(out), "--quick")
     assert run(*words) == 0
-    said = capsys.readouterr().out
+    said, cautions = capsys.readouterr()
+    assert cautions.count("too few to tell how its queue is") == 1
+    assert "priority" not in cautions
     assert "jobs of 7 users" in said
     assert "does not tell which priorities" in said.replace("\n", " ")
     assert "<title>" in (out / "assessment.html").read_text()
