@@ -1,30 +1,29 @@
 """What can be reached at all in the paper's episodes: all 81 sequences of four flavours, each
 weighed alike.
 
-    python -m benchmarks.routing_bounds
+    python -m benchmarks.routing_bounds > benchmarks/routing_bounds.json
 
-Utilization (equation 4) and hours when the full job starts, the paper's terminal state, and hours
-until all is done:
-- naive: the rule that gives the paper's 0.62 (`mirage.routing.rules.naive`; 20 draws a sequence);
-- no job is put aside: the least time in which two servers can run the four jobs, all known
-  beforehand, waits allowed;
-- jobs may be put aside: of all subsets the one that uses the servers best; the others run after the
-  full job.
-The last two are bounds for every agent: the first of them for one that never lets a job wait beside
-a free server, as section 5.2 rewards it.
+The full job is the last, as in Figure 3: its start ends an episode (equation 3). Of A100:
+- naive: draws a server, waits if it has no room, and draws again when a job ends
+  (`mirage.routing.rules.naive`); or keeps to the server that it has drawn;
+- best: the least time in which two servers can run the four jobs, all known beforehand, waits
+  allowed. It bounds every agent.
+Inefficient power is that of unused GPUs until then, and the paper's sum, which takes 720 hours.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from functools import cache
-from itertools import combinations, permutations, product
+from itertools import permutations, product
 
 import numpy as np
 
-from mirage.routing.episode import EpisodeOutcome, play
+from mirage.routing.episode import play
+from mirage.routing.evaluate import PAPER_HOURS
 from mirage.routing.flavors import paper_partitions
-from mirage.routing.rules import first_fit, naive
+from mirage.routing.rules import best_possible, first_fit, naive, random_fit
 from mirage.routing.world import Arrival
 from slurm_sim.seconds import HOUR_S
 
@@ -67,48 +66,74 @@ def _hours(order: Sequence[int], servers: Sequence[int]) -> int:
     return max(end for each in placed for _, end, _ in each)
 
 
-Row = tuple[float, float, float]
+def used(flavors: Sequence[int], hours: float) -> float:
+    """Equation 4 when these jobs have run for so long."""
+    return sum(GPUS[each] * HOURS[each] for each in flavors) / (KIND.servers * KIND.gpus * hours)
 
 
-def used(flavors: Sequence[int], aside: Sequence[int] = ()) -> Row:
-    """Of these jobs, packed best; those put aside, packed best too, come after the full one."""
-    hours = shortest(tuple(sorted(flavors)))
-    after = shortest(tuple(sorted(aside))) if aside else 0
-    gpu_h = sum(GPUS[each] * HOURS[each] for each in flavors)
-    return gpu_h / (KIND.servers * KIND.gpus * hours), hours, hours + HOURS[FULL] + after
-
-
-def best_with_some_aside(flavors: Sequence[int]) -> Row:
-    splits = [chosen for count in range(1, 5) for chosen in combinations(range(4), count)]
+def kept_servers_h(flavors: Sequence[int], random: np.random.Generator) -> float:
+    """Hours if each job waits for the server that it has drawn; of those that fit the largest goes
+    first.
+    """
+    servers = random.integers(KIND.servers, size=len(flavors))
     return max(
-        used(
-            [flavors[each] for each in chosen],
-            [flavors[each] for each in range(4) if each not in chosen],
-        )
-        for chosen in splits
+        _server_h([(at, each) for at, each in enumerate(flavors) if servers[at] == server])
+        for server in range(KIND.servers)
     )
 
 
-def seen(outcome: EpisodeOutcome) -> Row:
-    return outcome.utilization, outcome.start_s / HOUR_S, outcome.run_s / HOUR_S
+def _server_h(coming: list[tuple[int, int]]) -> float:
+    running: list[tuple[int, int]] = []
+    waiting: list[tuple[int, int]] = []
+    last_h = 0
+    while coming or waiting:
+        now_h = min([at for at, _ in coming] + [end for end, _ in running])
+        running = [(end, flavor) for end, flavor in running if end > now_h]
+        waiting += [job for job in coming if job[0] <= now_h]
+        coming = [job for job in coming if job[0] > now_h]
+        for job in sorted(waiting, key=lambda job: (-job[1], job[0])):
+            if sum(GPUS[flavor] for _, flavor in running) + GPUS[job[1]] <= KIND.gpus:
+                waiting.remove(job)
+                running.append((now_h + HOURS[job[1]], job[1]))
+                last_h = max(last_h, now_h + HOURS[job[1]])
+    return last_h
+
+
+def figures(rows: Sequence[tuple[float, float]], naive_h: float) -> dict[str, float]:
+    """Of (utilization, hours) each."""
+    utilization, hours = np.mean(rows, axis=0)
+    wasted_h = float(np.mean([(1 - used) * hours for used, hours in rows]))
+    kw = KIND.servers * KIND.busy_w / 1000
+    return {
+        "utilization": round(float(utilization), 3),
+        "least_utilization": round(min(used for used, _ in rows), 3),
+        "share_under_0.3": round(float(np.mean([used < 0.3 for used, _ in rows])), 4),
+        "hours": round(float(hours), 1),
+        "hours_to_naive": round(float(hours) / naive_h, 3),
+        "inefficient_kwh": round(wasted_h * kw),
+        "inefficient_kwh_as_paper": round((1 - float(utilization)) * PAPER_HOURS * kw),
+    }
 
 
 def main() -> None:
     random = np.random.default_rng(1)
-    found: dict[str, list[Row]] = {}
+    rules = {"random, with room": random_fit(random), "first-fit": first_fit}
+    found: dict[str, list[tuple[float, float]]] = {}
     for flavors in product(SINGLES, repeat=4):
         jobs = [Arrival(number * HOUR_S, flavor) for number, flavor in enumerate((*flavors, FULL))]
-        drawn = [play(KIND, jobs, naive(random), masked=False) for _ in range(DRAWS)]
-        found.setdefault("naive", []).extend(map(seen, drawn))
-        found.setdefault("first-fit", []).append(seen(play(KIND, jobs, first_fit)))
-        found.setdefault("best, no job put aside", []).append(used(flavors))
-        found.setdefault("best, jobs may be put aside", []).append(best_with_some_aside(flavors))
-    for name, each in found.items():
-        utilization, hours, all_h = np.mean(each, axis=0)
-        print(
-            f"{name:28} utilization {utilization:.3f}, full job after {hours:.0f} h, all done after"
-            f" {all_h:.0f} h"
-        )
+        outcomes = [("naive", play(KIND, jobs, naive(random), masked=False)) for _ in range(DRAWS)]
+        for _ in range(DRAWS):
+            hours = kept_servers_h(flavors, random)
+            found.setdefault("naive, keeps its server", []).append((used(flavors, hours), hours))
+        outcomes += [(name, play(KIND, jobs, rule)) for name, rule in rules.items()]
+        outcomes.append(("best server for each, known beforehand", best_possible(KIND, jobs)))
+        for name, outcome in outcomes:
+            row = (outcome.utilization, outcome.run_s / HOUR_S)
+            found.setdefault(name, []).append(row)
+        hours = shortest(tuple(sorted(flavors)))
+        found.setdefault("best of all orders and waits", []).append((used(flavors, hours), hours))
+    naive_h = float(np.mean([hours for _, hours in found["naive"]]))
+    print(json.dumps({name: figures(rows, naive_h) for name, rows in found.items()}, indent=1))
 
 
 if __name__ == "__main__":

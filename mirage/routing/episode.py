@@ -2,8 +2,9 @@
 takes all.
 
 A decision is asked for when a job arrives, and again for waiting jobs, largest first, whenever
-something ends and they fit. The episode is over once the last, full job has started: the paper's
-"submitted to the system", Figure 3's job 5.
+something ends and they fit. The full job is the last to start, as in Figure 3: job 5 is "submitted
+to the system" when the others are over. Its start ends the episode; equation 3's time runs until
+then, and so every episode's work is done in it.
 """
 
 from __future__ import annotations
@@ -45,12 +46,8 @@ class EpisodeOutcome:
 
     utilization: float
     """Equation 4 when the full job starts: the paper's terminal state."""
-    whole_utilization: float
-    """Equation 4 when the last job ends."""
     run_s: int
-    """From the first start to the last end."""
-    start_s: int
-    """From the first start to the full job's."""
+    """Equation 3 then: from the first start to the full job's."""
     reward: float
 
 
@@ -126,10 +123,13 @@ class PartitionEpisode:
         return bool(self.world.runs) and self.world.runs[-1].flavor == self._full
 
     def _ask_waiting(self) -> bool:
-        """Asks for the next waiting job that fits, of those not asked for yet at this moment."""
+        """Asks for the next waiting job that fits, of those not asked for yet at this moment; for
+        the full one once no other waits.
+        """
         while self._open:
             job = self._open.pop(0)
-            if self.world.state.places(job.flavor):
+            is_early = job.flavor == self._full and len(self.world.queue) > 1
+            if not is_early and self.world.state.places(job.flavor):
                 self._ask(job, is_new=False)
                 return True
         return False
@@ -164,38 +164,19 @@ class PartitionEpisode:
         )
 
     def _force(self) -> None:
-        """Nothing runs, nothing will come, and every waiting job was refused: the largest one runs."""
-        job = self.world.queue[0]
+        """Nothing runs, nothing will come, and every waiting job was refused: the largest one runs,
+        the full one last.
+        """
+        queue = self.world.queue
+        job = next((each for each in queue if each.flavor != self._full), queue[0])
         self.world.dequeue(job)
         self.world.start(job.flavor, 0)
 
     def finish(self) -> EpisodeOutcome:
-        """What came of it; jobs that still wait run after the full one, on the first server with
-        room.
-        """
+        """What came of it, once it is over."""
         world = self.world
-        utilization, start_s = world.utilization(), world.now_s
-        while world.queue:
-            self._drain()
-        first_s, last_s = (
-            min(run.start_s for run in world.runs),
-            max(run.end_s for run in world.runs),
-        )
-        whole = world.utilization(last_s)
-        return EpisodeOutcome(
-            utilization, whole, last_s - first_s, start_s - first_s, self.total_reward
-        )
-
-    def _drain(self) -> None:
-        world = self.world
-        job = next((job for job in world.queue if world.state.places(job.flavor)), None)
-        if job is None:
-            end_s = world.next_end_s
-            assert end_s is not None
-            world.advance(end_s)
-            return
-        world.dequeue(job)
-        world.start(job.flavor, world.state.places(job.flavor)[0])
+        run_s = world.now_s - min(run.start_s for run in world.runs)
+        return EpisodeOutcome(world.utilization(), run_s, self.total_reward)
 
 
 def play(

@@ -121,11 +121,10 @@ def _play(
 def _paper_figures(kind: PartitionKind, outcomes: Sequence[EpisodeOutcome]) -> Json:
     busy_kw = kind.servers * kind.busy_w / 1000
     utilization = float(np.mean([outcome.utilization for outcome in outcomes]))
-    wasted_h = [(1 - outcome.whole_utilization) * outcome.run_s / HOUR_S for outcome in outcomes]
+    wasted_h = [(1 - outcome.utilization) * outcome.run_s / HOUR_S for outcome in outcomes]
     return {
         "utilization": utilization,
         "utilization_least": min(outcome.utilization for outcome in outcomes),
-        "whole_utilization": float(np.mean([outcome.whole_utilization for outcome in outcomes])),
         "run_h": float(np.mean([outcome.run_s for outcome in outcomes])) / HOUR_S,
         "inefficient_kwh": float(np.mean(wasted_h)) * busy_kw,
         "inefficient_kwh_as_paper": (1 - utilization) * PAPER_HOURS * busy_kw,

@@ -33,8 +33,8 @@ SMOOTH = 50
 """Episodes that a learning curve's point is the mean of."""
 _PAPER = {
     "utilization": "utilization",
-    "whole_utilization": "over the whole run",
-    "run_h": "run, h",
+    "utilization_least": "least utilization",
+    "run_h": "hours until the full job",
     "inefficient_kwh": "inefficient, kWh",
     "inefficient_kwh_as_paper": "as the paper sums, kWh",
 }

@@ -37,7 +37,8 @@ def random_fit(random: np.random.Generator) -> Rule:
 
 
 def naive(random: np.random.Generator) -> Rule:
-    """A server drawn evenly; the job waits if it has no room there. For unmasked episodes.
+    """A server drawn evenly; the job waits if it has no room there, and draws again when a job
+    ends. For unmasked episodes.
 
     Section 6.1's naive rule "submits a job to a randomly selected GPU server if the server has
     enough resources". Read so, it gives the paper's 0.62 and drops below 0.3 as in its Figure 5b;
