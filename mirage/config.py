@@ -222,9 +222,9 @@ class PolicyConfig:
 @dataclass(frozen=True)
 class RoutingConfig:
     model: str = ""
-    """Folder of trained agents (`mirage route train`), published with each cycle; empty: nothing is
-    published.
-    """
+    """Folder of trained agents (`mirage route train`), published with each cycle."""
+    flavors: str = ""
+    """File of partitions and flavours, published without agents; neither: nothing is published."""
     run: str = "/run/mirage"
     """Folder that the job_submit plugin reads."""
     valid_s: int = field(default=0, metadata={"min": 0})

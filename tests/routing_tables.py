@@ -13,16 +13,21 @@ import numpy as np
 from mirage.routing.agent import Agent, Layer
 from mirage.routing.decide import Table
 from mirage.routing.flavors import Demand, PartitionKind, paper_partitions
-from mirage.routing.state import PartitionState, Server, Variant, actions_of, width
+from mirage.routing.state import PartitionState, Server, Variant, width
 
 NOW_S = 1_700_000_000
 
 
-def random_agent(kind: PartitionKind, variant: Variant, random: np.random.Generator) -> Agent:
+def random_agent(
+    kind: PartitionKind, variant: Variant, random: np.random.Generator, partitions: int = 2
+) -> Agent:
     """With float32 weights, as trained ones have; hidden layers whose sizes are no multiples of
-    four.
+    four. None for `Variant.ROOM`.
     """
-    sizes = [width(kind, variant), 11, 3, actions_of(kind, variant).count]
+    if variant is Variant.ROOM:
+        return Agent(kind, variant, ())
+    values = 1 if variant is Variant.CHOICE else kind.actions.count
+    sizes = [width(kind, variant, partitions), 11, 3, values]
     return Agent(kind, variant, tuple(_layer(a, b, random) for a, b in pairwise(sizes)))
 
 
@@ -61,6 +66,8 @@ def _random_state(kind: PartitionKind, random: np.random.Generator) -> Partition
             Server(f"{kind.name}-{number}", total, free, ends[0] * busy, ends[1] * busy, up)
         )
     queued = [int(each) for each in random.integers(random.choice([3, 12]), size=len(kind.flavors))]
+    if random.random() < 0.5:
+        queued = [0] * len(kind.flavors)
     return PartitionState(kind, servers, queued, int(random.integers(20_000_000)))
 
 

@@ -61,9 +61,9 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         "--servers", action="store_true", help="choose the server too, not only the partition"
     )
     parser.add_argument(
-        "--wait-everywhere",
+        "--named",
         action="store_true",
-        help="a job that can't start now goes to all partitions that it fits in",
+        help="jobs that name a partition too: their server within it, if one has room",
     )
     parser.add_argument(
         "--counters",
@@ -79,7 +79,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _install(args: argparse.Namespace) -> int:
     options = plugin.PluginOptions(
-        args.folder.absolute(), args.marker, args.servers, args.wait_everywhere, args.counters
+        run=args.folder.absolute(),
+        marker=args.marker,
+        servers=args.servers,
+        named=args.named,
+        counters=args.counters,
     )
     for path in plugin.install(args.script.absolute(), options):
         print(f"written: {path}")

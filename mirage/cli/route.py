@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "publish",
             _add_publish,
             _publish,
-            "the agents and the cluster's present state, for the plugin",
+            "the cluster's present state, and agents if there are some, for the plugin",
         ),
     ):
         sub = verbs.add_parser(
@@ -75,14 +75,14 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--variant",
-        choices=("counts", "ours", "paper"),
-        help="state that agents see (default: ours for paper, counts for streams)",
+        choices=("choice", "ours", "paper"),
+        help="what agents see and choose (default: ours for paper, choice for streams)",
     )
     parser.add_argument(
         "--episodes",
         type=positive,
         metavar="N",
-        help="training episodes (default: 1000 for paper, 80 for streams)",
+        help="training episodes (default: 1000 for paper, 24 for streams)",
     )
 
 
@@ -97,7 +97,7 @@ def _train(args: argparse.Namespace) -> int:
     check_replaceable(args.out)
     began = time.monotonic()
     kinds = load_partitions(args.flavors)
-    variant = Variant(args.variant or ("ours" if args.lesson == "paper" else "counts"))
+    variant = Variant(args.variant or ("ours" if args.lesson == "paper" else "choice"))
     result = train_agents(
         args.lesson,
         kinds,
@@ -131,8 +131,10 @@ def _add_evaluate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model",
         type=Path,
+        nargs="+",
+        default=[],
         metavar="DIR",
-        help="model folder with agents for the streams (default: new ones)",
+        help="model folders with agents for the streams, one a training seed (default: one new one)",
     )
     parser.add_argument(
         "--episodes",
@@ -149,6 +151,12 @@ def _add_evaluate(parser: argparse.ArgumentParser) -> None:
         default=20,
         help="evaluation streams of each kind (default %(default)s)",
     )
+    parser.add_argument(
+        "--known",
+        type=positive,
+        default=4,
+        help="of these, streams also routed knowing what comes, which is slow (default %(default)s)",
+    )
 
 
 def _evaluate(args: argparse.Namespace) -> int:
@@ -160,15 +168,15 @@ def _evaluate(args: argparse.Namespace) -> int:
 
     started_s = time.time()
     kinds = load_partitions(args.flavors)
-    model = read_model(args.model) if args.model else None
-    agents = model.agents if model else None
+    teams = tuple(read_model(folder).agents for folder in args.model)
     plan = Plan(
         episodes=args.episodes,
         judged=args.judged,
         streams=args.streams,
         trace=args.trace,
         seed=args.seed,
-        agents=agents,
+        teams=teams,
+        known=args.known,
     )
     results = evaluate(kinds, plan, _announcer())
     record = _provenance(args, started_s)
@@ -181,8 +189,9 @@ def _provenance(args: argparse.Namespace, started_s: float) -> dict[str, Any]:
     from mirage.figures.provenance import file_record, provenance
 
     files = {"trace": args.trace, "flavors": args.flavors}
-    names = ("flavors", "trace", "model", "episodes", "judged", "streams", "seed", "out")
+    names = ("flavors", "trace", "episodes", "judged", "streams", "known", "seed", "out")
     words = [("--" + name, getattr(args, name)) for name in names]
+    words += [("--model", " ".join(map(str, args.model)))]
     return provenance(
         ["mirage", "route", "evaluate", *(str(part) for word in words if word[1] for part in word)],
         inputs={name: file_record(path) for name, path in files.items() if path},
@@ -198,11 +207,13 @@ def _provenance(args: argparse.Namespace, started_s: float) -> dict[str, Any]:
 
 def _add_publish(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--model",
-        required=True,
+        "--model", type=Path, metavar="DIR", help="model folder of `mirage route train`"
+    )
+    parser.add_argument(
+        "--flavors",
         type=Path,
-        metavar="DIR",
-        help="model folder of `mirage route train`",
+        metavar="FILE",
+        help="partitions and flavours, as TOML, for routing without agents",
     )
     parser.add_argument(
         "--run",
@@ -229,10 +240,12 @@ def _add_publish(parser: argparse.ArgumentParser) -> None:
 
 def _publish(args: argparse.Namespace) -> int:
     from mirage.daemon.scheduler import run_forever
-    from mirage.routing.publish import Publisher
+    from mirage.routing.publish import Publisher, agents_of
     from mirage.slurm.commands import CommandCluster
     from mirage.slurm.runner import Runner
 
+    if not (args.model or args.flavors):
+        raise InputError("give --model DIR, or --flavors FILE for routing without agents.")
     if args.every and args.every > args.valid:
         raise InputError(
             f"--every {args.every}: every state would be stale after --valid {args.valid} seconds."
@@ -240,7 +253,7 @@ def _publish(args: argparse.Namespace) -> int:
     runner = Runner()
     cluster, publisher = (
         CommandCluster(runner),
-        Publisher(args.model, args.folder, runner, args.valid),
+        Publisher(agents_of(args.model or "", args.flavors or ""), args.folder, runner, args.valid),
     )
     if not args.every:
         publisher.publish(cluster.snapshot())

@@ -229,13 +229,14 @@ def routing_table(config: Config) -> RoutingTable | None:
     """What gives the job_submit plugin each cycle's state; None: no routing is configured. Raises
     InputError.
     """
-    if not config.routing.model:
+    if not (config.routing.model or config.routing.flavors):
         return None
-    from mirage.routing.publish import Publisher
+    from mirage.routing.publish import Publisher, agents_of
 
     routing, cluster = config.routing, config.cluster
+    agents = agents_of(routing.model, routing.flavors)
     runner = Runner(bin_dir=cluster.bin_dir, timeout_s=cluster.timeout_s)
-    publisher = Publisher(Path(routing.model), Path(routing.run), runner, state_valid_s(config))
+    publisher = Publisher(agents, Path(routing.run), runner, state_valid_s(config))
     return RoutingTable(publisher.publish)
 
 

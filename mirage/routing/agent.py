@@ -14,7 +14,7 @@ from math import isfinite
 
 from mirage.errors import InputError
 from mirage.routing.flavors import PartitionKind
-from mirage.routing.state import Variant, actions_of, width
+from mirage.routing.state import BLOCK, OF_JOB, Variant, width
 
 MOST_PRODUCTS = 6000
 """Of all agents together: with cold caches about 0.2 ms in slurmctld."""
@@ -25,7 +25,7 @@ def check_products(products: int) -> None:
     if products > MOST_PRODUCTS:
         raise InputError(
             f"agents with {products} products an evaluation, at most {MOST_PRODUCTS}, since"
-            " slurmctld waits for them; train with `--variant counts`, whose agents don't grow"
+            " slurmctld waits for them; train with `--variant choice`, whose agents don't grow"
             " with the servers (docs/routing.md)."
         )
 
@@ -48,8 +48,8 @@ class Layer:
 
 @dataclass(frozen=True)
 class Agent:
-    """One partition's network. Its values are comparable with those of agents that were trained
-    with it.
+    """One partition's network; none for `Variant.ROOM`. Its values are comparable with those of
+    agents that were trained with it.
     """
 
     kind: PartitionKind
@@ -60,7 +60,7 @@ class Agent:
         """Raises InputError for layers that don't fit together or the partition, and for NaN and
         infinity.
         """
-        sizes = [width(self.kind, self.variant), *(len(layer.bias) for layer in self.layers)]
+        sizes = [self._inputs(), *(len(layer.bias) for layer in self.layers)]
         for layer, inputs in zip(self.layers, sizes, strict=False):
             shape = (len(layer.weights), {len(row) for row in layer.weights})
             if shape != (inputs, {len(layer.bias)}):
@@ -72,9 +72,23 @@ class Agent:
                 raise InputError(
                     f"agent of {self.kind.name}: a weight is not a finite number; train it again."
                 )
-        actions = actions_of(self.kind, self.variant).count
-        if sizes[-1] != actions:
-            raise InputError(f"agent of {self.kind.name}: {sizes[-1]} values, not {actions}.")
+        values = {Variant.CHOICE: 1, Variant.ROOM: 0}.get(self.variant, self.kind.actions.count)
+        if sizes[-1] != values or (self.variant is Variant.ROOM and self.layers):
+            raise InputError(f"agent of {self.kind.name}: {sizes[-1]} values, not {values}.")
+
+    def _inputs(self) -> int:
+        if self.variant is not Variant.CHOICE or not self.layers:
+            return width(self.kind, self.variant)
+        partitions = max((len(self.layers[0].weights) - OF_JOB) // BLOCK, 1)
+        return width(self.kind, self.variant, partitions)
+
+    def check_team(self, partitions: int) -> None:
+        """Raises InputError for one that was trained with another number of partitions."""
+        inputs = width(self.kind, self.variant, partitions)
+        if self.layers and len(self.layers[0].weights) != inputs:
+            raise InputError(
+                f"agent of {self.kind.name}: it was not trained with {partitions} partitions."
+            )
 
     @property
     def products(self) -> int:
@@ -84,6 +98,12 @@ class Agent:
     def values(self, inputs: Sequence[float]) -> list[float]:
         """(actions,): from features (width,)."""
         seen = list(inputs)
+        assert self.layers, "a partition without an agent"
         for layer in self.layers[:-1]:
             seen = [value if value > 0 else 0.0 for value in layer.apply(seen)]
         return self.layers[-1].apply(seen)
+
+
+def no_agents(kinds: Sequence[PartitionKind]) -> tuple[Agent, ...]:
+    """For the rule that needs none."""
+    return tuple(Agent(kind, Variant.ROOM, ()) for kind in kinds)

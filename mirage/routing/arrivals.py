@@ -1,10 +1,11 @@
 """Streams of jobs that arrive at all partitions together: cut from a job history, or generated in
 bursts.
 
-Jobs are of three sizes that every partition offers on one server: its smallest, a middle and its
-largest number of GPUs (the paper's partitions: 2, 4 and 8). A history's jobs of one node are small,
-of two nodes middle, of more large. Limits and run times are the history's, bounded by the flavour's
-limit. Its time is stretched so that the GPUs are offered the wanted load.
+Jobs are of three sizes: the smallest, a middle and the largest number of GPUs that a partition
+offers on one server (the paper's partitions: 2, 4 and 8). Not each has to fit in each partition. A
+history's jobs of one node are small, of two nodes middle, of more large. Limits and run times are
+the history's, bounded by the flavours' limits. Each job is of a type, which runs at its own speed
+in each partition. The stream's time is stretched so that the GPUs are offered the wanted load.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ LIMITS_H = (1.0, 72.0)
 """Shortest and longest time limit in generated bursts, where the flavours allow the longest; else
 from a quarter of what they allow, to that.
 """
+MUCH_MEMORY = 0.2
+"""The share of jobs that ask for twice as much memory, where a flavour has so much."""
 TEST_PART = 0.4
 """Of a history: its end is for judging, what is before for learning."""
 
@@ -46,11 +49,19 @@ class StreamJob:
 
     submit_s: int
     runtime_s: int
+    """At speed 1."""
     demand: Demand
+    type: int = 0
+    """Which of the partitions' `speeds` are its."""
 
     @property
     def gpu_s(self) -> int:
+        """At speed 1."""
         return self.demand.gpus * self.runtime_s
+
+    def runtime_in(self, kind: PartitionKind) -> int:
+        """Seconds that it runs in a partition."""
+        return max(1, round(self.runtime_s / kind.speeds[self.type]))
 
 
 @dataclass(frozen=True)
@@ -117,14 +128,17 @@ def from_history(
     )
     begin_s = history.submit_s[chosen] - history.submit_s[first]
     columns = zip(begin_s, history.runtime_s[chosen], history.limit_s[chosen], gpus, strict=True)
-    return _at_load([_job(kinds, *map(int, row)) for row in columns], kinds, random)
+    jobs = [_job(kinds, random, *map(int, row)) for row in columns]
+    return _at_load(jobs, kinds, random)
 
 
 def bursts(kinds: Sequence[PartitionKind], random: np.random.Generator) -> list[StreamJob]:
     """Bursts of 1 to 20 jobs of one user at once; limits of `LIMITS_H`, run times up to them."""
     jobs: list[StreamJob] = []
     at_s, count, sizes = 0, stream_jobs(kinds), stream_sizes(kinds)
-    allowed_s = min(_longest_s(kind, sizes[0]) for kind in kinds)
+    allowed_s = min(
+        max(each.limit_s for each in kind.flavors if each.servers == 1) for kind in kinds
+    )
     shortest_s, longest_s = (
         min(LIMITS_H[0] * HOUR_S, allowed_s / 4),
         min(LIMITS_H[1] * HOUR_S, allowed_s),
@@ -134,15 +148,15 @@ def bursts(kinds: Sequence[PartitionKind], random: np.random.Generator) -> list[
         gpus = int(random.choice(sizes, p=SHARES))
         limit_s = int(shortest_s * np.exp(random.uniform(0, np.log(longest_s / shortest_s))))
         for _ in range(int(random.integers(1, 21))):
-            jobs.append(_job(kinds, at_s, int(limit_s * random.uniform(0.05, 1)), limit_s, gpus))
+            runtime_s = int(limit_s * random.uniform(0.05, 1))
+            jobs.append(_job(kinds, random, at_s, runtime_s, limit_s, gpus))
     return _at_load(jobs[:count], kinds, random)
 
 
 def stream_sizes(kinds: Sequence[PartitionKind]) -> tuple[int, int, int]:
-    """GPUs of a small, a middle and a large job, each of which every partition can run on one
-    server.
+    """GPUs of a small, a middle and a large job, each of which a partition can run on one server.
 
-    Raises InputError if a partition has no flavour of one server, or if two have no size in common.
+    Raises InputError if a partition has no flavour of one server.
     """
     of_one_server = {
         kind.name: [each.gpus for each in kind.flavors if each.servers == 1] for kind in kinds
@@ -151,38 +165,47 @@ def stream_sizes(kinds: Sequence[PartitionKind]) -> tuple[int, int, int]:
         raise InputError(
             f"partition {none[0]}: no flavour of one server (servers = 1); streams need one."
         )
-    most = min(max(gpus) for gpus in of_one_server.values())
-    sizes = sorted({each for gpus in of_one_server.values() for each in gpus if each <= most})
+    sizes = sorted({each for gpus in of_one_server.values() for each in gpus})
     return sizes[0], sizes[len(sizes) // 2], sizes[-1]
 
 
+def fitting(kinds: Sequence[PartitionKind], demand: Demand) -> list[PartitionKind]:
+    """The partitions that have a flavour for a job."""
+    return [kind for kind in kinds if kind.flavor_of(demand) is not None]
+
+
 def _job(
-    kinds: Sequence[PartitionKind], submit_s: int, runtime_s: int, limit_s: int, gpus: int
+    kinds: Sequence[PartitionKind],
+    random: np.random.Generator,
+    submit_s: int,
+    runtime_s: int,
+    limit_s: int,
+    gpus: int,
 ) -> StreamJob:
-    limit_s = min(limit_s, *(_longest_s(kind, gpus) for kind in kinds))
-    smallest = [
-        next(each for each in kind.flavors if each.servers == 1 and each.gpus >= gpus)
-        for kind in kinds
+    able = [
+        each for kind in kinds for each in kind.flavors if each.servers == 1 and each.gpus >= gpus
     ]
-    cpus = min(gpus * CPUS, *(flavor.cpus for flavor in smallest))
-    memory_mib = min(gpus * MIB, *(flavor.memory_mib for flavor in smallest))
-    return StreamJob(
-        submit_s, max(1, min(runtime_s, limit_s)), Demand(gpus, cpus, memory_mib, limit_s)
+    memory_mib = gpus * MIB * (2 if random.random() < MUCH_MEMORY else 1)
+    demand = Demand(
+        gpus,
+        min(gpus * CPUS, *(flavor.cpus for flavor in able), 10**9),
+        min(memory_mib, max(flavor.memory_mib for flavor in able)),
+        min(limit_s, max(flavor.limit_s for flavor in able)),
     )
-
-
-def _longest_s(kind: PartitionKind, gpus: int) -> int:
-    """The longest limit of the flavours of one server for a job of ``gpus`` GPUs."""
-    return max(
-        flavor.limit_s for flavor in kind.flavors if flavor.servers == 1 and flavor.gpus >= gpus
-    )
+    if not fitting(kinds, demand):  # the one with the memory has not the limit
+        demand = replace(demand, memory_mib=min(flavor.memory_mib for flavor in able))
+    kind_of_job = int(random.integers(len(kinds[0].speeds)))
+    # Its owner gave a limit that holds wherever it fits.
+    slowest = min(kind.speeds[kind_of_job] for kind in fitting(kinds, demand))
+    most_s = int((demand.limit_s or 0) * min(slowest, 1.0))
+    return StreamJob(submit_s, max(1, min(runtime_s, most_s)), demand, kind_of_job)
 
 
 def _at_load(
     jobs: list[StreamJob], kinds: Sequence[PartitionKind], random: np.random.Generator
 ) -> list[StreamJob]:
     asked = sum(job.gpu_s for job in jobs)
-    there = sum(kind.servers * kind.gpus for kind in kinds)
+    there = sum(kind.servers * kind.gpus * float(np.mean(kind.speeds)) for kind in kinds)
     span_s = asked / (there * random.uniform(*LOADS))
     stretch = span_s / max(jobs[-1].submit_s, 1)
     return [replace(job, submit_s=int(job.submit_s * stretch)) for job in jobs]

@@ -1,9 +1,15 @@
 """The routing decision, in plain Python: the reference that `lua/mirage_decide.lua` must agree with
 in every choice.
 
-Pure: everything comes in as arguments. A job goes to the partition whose agent's best possible
-action has the highest value, among the partitions that the user may use and that have a flavour for
-it.
+Pure: everything comes in as arguments. Of the partitions that the user may use and that have a
+flavour for the job:
+
+- without agents it goes where it would start now, to the fastest, of equal ones to the tightest
+  server; if it has to wait, to all of them, and Slurm starts it where it first can;
+- an agent of `Variant.CHOICE` may keep it off its partition, where it expects a gain by that: one
+  after the other, the largest gain first, and the rule above decides among the rest;
+- other agents choose a server: the job goes where the value of its best action is highest, and if
+  that is to wait, to all.
 """
 
 from __future__ import annotations
@@ -16,7 +22,14 @@ from math import isfinite
 from mirage.errors import MirageError
 from mirage.routing.agent import Agent
 from mirage.routing.flavors import Demand
-from mirage.routing.state import PartitionState, best, features, possible
+from mirage.routing.state import (
+    PartitionState,
+    best,
+    choice_blocks,
+    features,
+    job_features,
+    possible,
+)
 
 CLOCK_S = 60
 """A table that is younger than now by more than this is no better than a stale one."""
@@ -38,20 +51,19 @@ class Table:
 
 @dataclass(frozen=True)
 class Choice:
-    """Where a job goes. ``place``: the server that the agent would take (0 for all of them); None:
-    it has to wait.
-    """
+    """Where a job goes."""
 
-    partition: str
-    flavor: int
+    partitions: tuple[str, ...]
+    """The first one is what it is expected in; several: Slurm starts it where it first can."""
+    flavors: tuple[int, ...]
+    """Its flavour in each of them."""
     place: int | None
-    fits: tuple[str, ...] = ()
-    """All partitions that it may go to and that have a flavour for it."""
+    """The server that it would take (0 for all of them); None: it has to wait."""
 
     @property
-    def everywhere(self) -> str:
-        """For `sbatch -p`: all of these, the chosen one first."""
-        return ",".join((self.partition, *(name for name in self.fits if name != self.partition)))
+    def names(self) -> str:
+        """For `sbatch -p`."""
+        return ",".join(self.partitions)
 
 
 @dataclass(frozen=True)
@@ -63,6 +75,15 @@ class RoutedJob:
     limit_s: int
 
 
+@dataclass(frozen=True)
+class _Fit:
+    """A partition that the job may go to: its number, and the job's flavour there."""
+
+    index: int
+    state: PartitionState
+    flavor: int
+
+
 def decide(
     table: Table, agents: Sequence[Agent], demand: Demand, allowed: Collection[str]
 ) -> Choice | None:
@@ -72,55 +93,121 @@ def decide(
     Times are counted from when the table was made, so that what an agent sees of a partition stays
     until it changes.
     """
-    chosen: tuple[float, Choice] | None = None
-    fits: list[str] = []
-    for state, agent in zip(table.partitions, agents, strict=True):
-        flavor = state.kind.flavor_of(demand)
-        if state.kind.name not in allowed or flavor is None:
-            continue
-        fits.append(state.kind.name)
-        value, place = _judge(state, agent, flavor, demand.limit_s, table.at_s)
-        if chosen is None or value > chosen[0]:
-            chosen = (value, Choice(state.kind.name, flavor, place))
-    return replace(chosen[1], fits=tuple(fits)) if chosen else None
+    fits = [
+        _Fit(index, state, flavor)
+        for index, state in enumerate(table.partitions)
+        if state.kind.name in allowed and (flavor := state.kind.flavor_of(demand)) is not None
+    ]
+    if not fits:
+        return None
+    if agents[fits[0].index].variant.has_actions:
+        return _by_actions(fits, agents, demand.limit_s, table.at_s)
+    return _by_room(_kept(table, fits, agents, demand.limit_s) if agents[0].layers else fits)
 
 
-def _judge(
-    state: PartitionState, agent: Agent, flavor: int, limit_s: int | None, at_s: int
-) -> tuple[float, int | None]:
-    """The highest value of what a partition can do with a job now, and the place: it waits only if
-    nothing is free.
+def _to_all(fits: Sequence[_Fit]) -> Choice:
+    return Choice(
+        tuple(fit.state.kind.name for fit in fits), tuple(fit.flavor for fit in fits), None
+    )
+
+
+def _by_room(fits: Sequence[_Fit]) -> Choice:
+    """Best fit where there is room, else all partitions."""
+    ready = [fit for fit in fits if fit.state.may_start(fit.flavor)]
+    if not ready:
+        return _to_all(fits)
+    found = min(ready, key=lambda fit: (-fit.state.kind.speed, _fewest_free(fit)))
+    return Choice((found.state.kind.name,), (found.flavor,), _tightest(found))
+
+
+def _tightest(fit: _Fit) -> int:
+    return fit.state.tightest(fit.state.places(fit.flavor))
+
+
+def _fewest_free(fit: _Fit) -> int:
+    return fit.state.servers[_tightest(fit)].free[0]
+
+
+def _kept(
+    table: Table, fits: Sequence[_Fit], agents: Sequence[Agent], limit_s: int | None
+) -> list[_Fit]:
+    """The partitions that no agent keeps the job off. Only those are asked where the rule would
+    send it.
     """
-    can = possible(state, agent.variant, flavor)
-    values = agent.values(features(state, agent.variant, flavor, limit_s, at_s))
-    action = best(values, list(can))
-    if not isfinite(values[action]):
+    left = list(fits)
+    while len(left) > 1:
+        blocks = _blocks(table, left)
+        names = _by_room(left).partitions
+        most, worst = 0.0, None
+        for fit in left:
+            if fit.state.kind.name in names:
+                agent = agents[fit.index]
+                job = job_features(fit.state.kind, fit.flavor, limit_s)
+                value = agent.values(blocks + job)[0]
+                _check_finite(value, agent)
+                if value > most:
+                    most, worst = value, fit
+        if worst is None:
+            break
+        left.remove(worst)
+    return left
+
+
+def _blocks(table: Table, fits: Sequence[_Fit]) -> list[float]:
+    flavors: list[int | None] = [None] * len(table.partitions)
+    for fit in fits:
+        flavors[fit.index] = fit.flavor
+    return choice_blocks(table.partitions, flavors, table.at_s)
+
+
+def _by_actions(
+    fits: Sequence[_Fit], agents: Sequence[Agent], limit_s: int | None, at_s: int
+) -> Choice:
+    highest, chosen = None, _to_all(fits)
+    for fit in fits:
+        agent = agents[fit.index]
+        can = possible(fit.state, fit.flavor)
+        values = agent.values(features(fit.state, agent.variant, fit.flavor, limit_s, at_s))
+        action = best(values, list(can))
+        _check_finite(values[action], agent)
+        if highest is None or values[action] > highest:
+            highest, place = values[action], can[action]
+            alone = Choice((fit.state.kind.name,), (fit.flavor,), place)
+            chosen = _to_all(fits) if place is None else alone
+    return chosen
+
+
+def _check_finite(value: float, agent: Agent) -> None:
+    if not isfinite(value):
         raise MirageError(
-            f"agent of {state.kind.name}: a value is not a finite number; train it again."
+            f"agent of {agent.kind.name}: a value is not a finite number; train it again."
         )
-    return values[action], can[action]
 
 
 def limit_of(table: Table, choice: Choice, demand: Demand) -> int:
     """How long the job may run: as it says, or as its flavour does."""
-    kind = next(state.kind for state in table.partitions if state.kind.name == choice.partition)
-    return kind.flavors[choice.flavor].limit_s if demand.limit_s is None else demand.limit_s
+    kind = next(state.kind for state in table.partitions if state.kind.name == choice.partitions[0])
+    return kind.flavors[choice.flavors[0]].limit_s if demand.limit_s is None else demand.limit_s
 
 
 def corrected(table: Table, routed: Iterable[RoutedJob]) -> Table:
-    """The table as it would be with these jobs in it: started where they were placed, or waiting.
+    """The table as it would be with these jobs in it: started where they were placed, or waiting,
+    in each of their partitions.
 
     Of the second in which the cluster was looked at they count too: better one job twice than a
     burst unseen.
     """
     partitions = {state.kind.name: state for state in deepcopy(table.partitions)}
     for job in routed:
-        state = partitions.get(job.choice.partition)
-        if state is None or job.at_s < table.at_s:
+        if job.at_s < table.at_s:
             continue
-        place, flavor = job.choice.place, job.choice.flavor
-        if place is not None and place in state.places(flavor):
-            state.take(flavor, place, job.at_s + job.limit_s)
-        else:
-            state.wait(flavor, job.limit_s)
+        place = job.choice.place
+        for name, flavor in zip(job.choice.partitions, job.choice.flavors, strict=True):
+            state = partitions.get(name)
+            if state is None:
+                continue
+            if place is not None and place in state.places(flavor):
+                state.take(flavor, place, job.at_s + job.limit_s)
+            else:
+                state.wait(flavor, job.limit_s)
     return replace(table, partitions=tuple(partitions.values()))

@@ -21,7 +21,7 @@ from mirage.routing.agent import Agent
 from mirage.routing.episode import EpisodeOutcome, PartitionEpisode, draw_episode
 from mirage.routing.flavors import PartitionKind
 from mirage.routing.network import AgentOptions, make_network, to_agent
-from mirage.routing.state import Variant, actions_of, best, features, width
+from mirage.routing.state import Variant, best, features, width
 
 
 class Transition(NamedTuple):
@@ -48,7 +48,7 @@ class PartitionLearner:
         self.network = make_network(kind, variant, options.hidden)
         self._target = TargetNetwork(self.network, options.sync)
         self._optimizer = torch.optim.Adam(self.network.parameters(), lr=options.rate)
-        inputs, self._actions = width(kind, variant), actions_of(kind, variant).count
+        inputs, self._actions = width(kind, variant), kind.actions.count
         self._memory = ReplayMemory(
             options.memory,
             {

@@ -11,21 +11,24 @@ from typing import Any
 
 import numpy as np
 
+from mirage.errors import InputError
 from mirage.figures.resample import ratio_interval
 from mirage.routing import rules, stream
+from mirage.routing.advantage import train_on_streams
 from mirage.routing.agent import Agent
 from mirage.routing.arrivals import StreamJob, bursts, from_history, read_history, stream_sizes
 from mirage.routing.dqn import train_on_episodes
 from mirage.routing.episode import EpisodeOutcome, draw_episode, play
 from mirage.routing.flavors import PartitionKind
 from mirage.routing.state import Variant
-from mirage.routing.team import agents_rule, train_on_streams
 from mirage.routing.world import Arrival
 from slurm_sim.seconds import HOUR_S
 
 PAPER_HOURS = 720
 """Of section 6.2's sum: inefficient power is (1 - utilization) x 720 h x the partition's kilowatts.
 """
+BASE = "-p A,B"
+"""The rule that ratios are to: each job to all partitions that it fits in."""
 Json = dict[str, Any]
 
 
@@ -40,8 +43,10 @@ class Plan:
     streams: int = 20
     trace: Path | None = None
     seed: int = 1
-    agents: tuple[Agent, ...] | None = None
-    """For the streams; None: trained for this."""
+    teams: tuple[tuple[Agent, ...], ...] = ()
+    """Agents for the streams, of one training seed each; none: trained for this."""
+    known: int = 4
+    """Of the judged streams of each kind so many are also routed knowing what comes."""
 
 
 def evaluate(kinds: Sequence[PartitionKind], plan: Plan, announce: Callable[[str], None]) -> Json:
@@ -140,51 +145,70 @@ def stream_part(
 ) -> Json:
     """Every rule on the same streams: of the history's last part, and of generated bursts."""
     history = read_history(plan.trace).part(test=True) if plan.trace else None
-    agents = plan.agents
-    if agents is None:
-        agents = train_on_streams(
-            kinds, Variant.COUNTS, streams=None, trace=plan.trace, seed=plan.seed, report=announce
-        ).agents
+    teams = plan.teams or (
+        train_on_streams(
+            kinds, streams=None, trace=plan.trace, seed=plan.seed, report=announce
+        ).agents,
+    )
+    _check_teams(kinds, teams)
     random = np.random.default_rng([plan.seed, 2])
     drawn = {"bursts": [bursts(kinds, random) for _ in range(plan.streams)]}
     if history is not None:
         drawn["history"] = [from_history(history, kinds, random) for _ in range(plan.streams)]
     return {
-        name: _on_streams(kinds, streams, agents, random, announce)
-        for name, streams in drawn.items()
+        name: _on_streams(kinds, streams, teams, plan, announce) for name, streams in drawn.items()
     }
+
+
+def _check_teams(kinds: Sequence[PartitionKind], teams: Sequence[Sequence[Agent]]) -> None:
+    names = [kind.name for kind in kinds]
+    for team in teams:
+        if (own := [agent.kind.name for agent in team]) != names:
+            raise InputError(
+                f"agents of {', '.join(own)}, but --flavors has {', '.join(names)}; give the file"
+                " that they were trained with."
+            )
 
 
 def _on_streams(
     kinds: Sequence[PartitionKind],
     streams: Sequence[list[StreamJob]],
-    agents: Sequence[Agent],
-    random: np.random.Generator,
+    teams: Sequence[Sequence[Agent]],
+    plan: Plan,
     announce: Callable[[str], None],
 ) -> Json:
     simple: dict[str, stream.StreamRule] = {
+        BASE: stream.everywhere,
         "first-fit": stream.first_fit,
-        "random": stream.random_partition(random),
+        "random": stream.random_partition(np.random.default_rng([plan.seed, 3])),
         "least-loaded": stream.least_loaded,
         "best-fit": stream.best_fit,
-        "all partitions (-p A,B)": stream.everywhere,
-        "agents": agents_rule(agents),
-        "agents, waiting everywhere": agents_rule(agents, wait_everywhere=True),
+        "default rule": stream.room_rule,
     }
     found = {}
     for name, rule in simple.items():
-        found[name] = [stream.route_stream(kinds, jobs, rule) for jobs in streams]
+        found[name] = [[stream.route_stream(kinds, jobs, rule) for jobs in streams]]
         announce(f"{name}: {len(streams)} streams")
-    found["knowing what comes"] = [stream.route_knowing(kinds, jobs) for jobs in streams]
-    base = [float(np.mean(outcome.completion_s)) for outcome in found["best-fit"]]
-    return {name: _stream_figures(outcomes, base) for name, outcomes in found.items()}
+    found["agents"] = [
+        [stream.route_stream(kinds, jobs, stream.agents_rule(team)) for jobs in streams]
+        for team in teams
+    ]
+    found["knowing what comes"] = [
+        [stream.route_knowing(kinds, jobs) for jobs in streams[: plan.known]]
+    ]
+    return {name: _stream_figures(seeds, found[BASE][0]) for name, seeds in found.items()}
 
 
-def _stream_figures(outcomes: Sequence[stream.StreamOutcome], base: Sequence[float]) -> Json:
-    each = [float(np.mean(outcome.completion_s)) for outcome in outcomes]
+def _stream_figures(
+    seeds: Sequence[Sequence[stream.StreamOutcome]], base: Sequence[stream.StreamOutcome]
+) -> Json:
+    """``seeds``: a list of outcomes, stream by stream, of each training seed; one where none was
+    trained. Ratios are to the same streams by ``base``.
+    """
+    outcomes = [outcome for each in seeds for outcome in each]
     completion_s = np.concatenate([outcome.completion_s for outcome in outcomes])
-    low, high = ratio_interval(np.array(each), np.array(base))
     return {
+        "streams": len(seeds[0]),
         "completion_mean_h": float(np.mean(completion_s)) / HOUR_S,
         "completion_p95_h": float(np.percentile(completion_s, 95)) / HOUR_S,
         "wait_mean_h": (
@@ -193,10 +217,32 @@ def _stream_figures(outcomes: Sequence[stream.StreamOutcome], base: Sequence[flo
         "wait_max_h": max(max(outcome.wait_s) for outcome in outcomes) / HOUR_S,
         "utilization": float(np.mean([outcome.utilization for outcome in outcomes])),
         "energy_kwh": float(np.mean([outcome.energy_kwh for outcome in outcomes])),
-        "completion_to_best_fit": sum(each) / sum(base),
-        "completion_to_best_fit_95": [low, high],
+        "completion_to_all": _ratio(seeds, base, _completion_s),
+        "energy_to_all": _ratio(seeds, base, _energy_kwh),
+        "seeds": [_ratio([each], base, _completion_s)[0] for each in seeds],
         "hourly": _hourly(outcomes),
     }
+
+
+def _completion_s(outcome: stream.StreamOutcome) -> float:
+    return float(np.mean(outcome.completion_s))
+
+
+def _energy_kwh(outcome: stream.StreamOutcome) -> float:
+    return outcome.energy_kwh
+
+
+def _ratio(
+    seeds: Sequence[Sequence[stream.StreamOutcome]],
+    base: Sequence[stream.StreamOutcome],
+    figure: Callable[[stream.StreamOutcome], float],
+) -> list[float]:
+    """The ratio of the means over streams, and its interval: streams are drawn, and of each the mean
+    of the seeds.
+    """
+    mine = np.array([[figure(outcome) for outcome in each] for each in seeds]).mean(axis=0)
+    theirs = np.array([figure(outcome) for outcome in base[: len(mine)]])
+    return [float(mine.sum() / theirs.sum()), *ratio_interval(mine, theirs)]
 
 
 def _hourly(outcomes: Sequence[stream.StreamOutcome]) -> Json:

@@ -64,6 +64,8 @@ class PartitionKind:
     idle_w: float
     busy_w: float
     flavors: tuple[Flavor, ...]
+    speeds: tuple[float, ...] = (1.0,)
+    """How fast jobs run here, of each type in turn; the unit is the same in all partitions."""
 
     @cached_property
     def longest_s(self) -> int:
@@ -86,9 +88,9 @@ class PartitionKind:
         return Actions([self.servers if flavor.servers == 1 else 1 for flavor in self.flavors])
 
     @cached_property
-    def shared_actions(self) -> Actions:
-        """Of agents for which all servers are alike: run or queue."""
-        return Actions([1] * len(self.flavors))
+    def speed(self) -> float:
+        """The mean over the types of jobs."""
+        return sum(self.speeds) / len(self.speeds)
 
 
 class Actions:
@@ -150,7 +152,14 @@ def parse_partitions(text: str, name: str) -> tuple[PartitionKind, ...]:
         raise InputError(f"{name}: not TOML: {error}") from error
     if not tree:
         raise InputError(f"{name}: no partition in it; give a table for each (docs/routing.md).")
-    return tuple(_partition(name, key, value) for key, value in tree.items())
+    kinds = tuple(_partition(name, key, value) for key, value in tree.items())
+    other = next((kind for kind in kinds if len(kind.speeds) != len(kinds[0].speeds)), None)
+    if other is not None:
+        raise InputError(
+            f"{name}: [{other.name}]: speeds: {len(other.speeds)} types of jobs,"
+            f" {len(kinds[0].speeds)} in [{kinds[0].name}]; give as many in each."
+        )
+    return kinds
 
 
 def _partition(file: str, name: str, table: Any) -> PartitionKind:
@@ -168,6 +177,7 @@ def _partition(file: str, name: str, table: Any) -> PartitionKind:
         idle_w=_watts(where, table, "idle_w"),
         busy_w=_watts(where, table, "busy_w"),
         flavors=flavors,
+        speeds=_speeds(where, table.get("speeds", [1.0])),
     )
     _check_sizes(where, kind)
     return kind
@@ -233,3 +243,15 @@ def _watts(where: str, table: Mapping[str, Any], key: str) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1e9:
         raise InputError(f"{where}: {key}: expected watts, got {value!r}.")
     return float(value)
+
+
+def _speeds(where: str, values: object) -> tuple[float, ...]:
+    if not isinstance(values, list) or not values or not all(map(_is_speed, values)):
+        raise InputError(
+            f"{where}: speeds: expected a list of numbers from 0.01 to 100, got {values!r}."
+        )
+    return tuple(map(float, values))
+
+
+def _is_speed(value: object) -> bool:
+    return isinstance(value, int | float) and type(value) is not bool and 0.01 <= value <= 100

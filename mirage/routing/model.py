@@ -97,7 +97,8 @@ def read_model(folder: Path) -> RoutingModel:
 def _agent(kind: dict[str, Any], tensors: dict[str, Any]) -> Agent:
     variant = Variant(kind.pop("variant"))
     flavors = tuple(Flavor(**flavor) for flavor in kind.pop("flavors"))
-    made = PartitionKind(**kind, flavors=flavors)
+    speeds = tuple(kind.pop("speeds"))
+    made = PartitionKind(**kind, flavors=flavors, speeds=speeds)
     count = sum(name.startswith(f"{made.name}.") and name.endswith(".bias") for name in tensors)
     return Agent(
         made, variant, tuple(_layer(tensors, f"{made.name}.{number}") for number in range(count))

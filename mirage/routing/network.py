@@ -16,7 +16,7 @@ from mirage.rl.fit import linear
 from mirage.rl.options import Count, Fraction, MethodOptions, Rate
 from mirage.routing.agent import Agent, Layer
 from mirage.routing.flavors import PartitionKind
-from mirage.routing.state import Variant, actions_of, width
+from mirage.routing.state import Variant, width
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,15 +57,20 @@ class TrainedAgents:
     facts: dict[str, Any]
 
 
-def layer_sizes(kind: PartitionKind, variant: Variant, hidden: Sequence[int]) -> list[int]:
-    """Inputs, hidden layers, actions."""
-    return [width(kind, variant), *hidden, actions_of(kind, variant).count]
+def layer_sizes(
+    kind: PartitionKind, variant: Variant, hidden: Sequence[int], partitions: int = 1
+) -> list[int]:
+    """Inputs, hidden layers, values; ``partitions``: how many there are."""
+    values = 1 if variant is Variant.CHOICE else kind.actions.count
+    return [width(kind, variant, partitions), *hidden, values]
 
 
-def make_network(kind: PartitionKind, variant: Variant, hidden: Sequence[int]) -> nn.Sequential:
+def make_network(
+    kind: PartitionKind, variant: Variant, hidden: Sequence[int], partitions: int = 1
+) -> nn.Sequential:
     """Linear layers with ReLU between them; the last one's weights are 0."""
     layers: list[nn.Module] = []
-    for inputs, outputs in pairwise(layer_sizes(kind, variant, hidden)):
+    for inputs, outputs in pairwise(layer_sizes(kind, variant, hidden, partitions)):
         layers += [nn.Linear(inputs, outputs), nn.ReLU()]
     last = layers[-2]
     assert isinstance(last, nn.Linear)

@@ -52,14 +52,14 @@ end
 class PluginOptions:
     """What the site decides.
 
-    ``marker``: a partition whose jobs are routed too. ``wait_everywhere``: jobs that can't start
-    now are submitted to all partitions that they fit in. ``counters``: a file for Prometheus.
+    ``marker``: a partition whose jobs are routed too. ``servers``: the server is chosen too.
+    ``named``: that of jobs that name a partition, too. ``counters``: a file for Prometheus.
     """
 
     run: Path = Path("/run/mirage")
     marker: str = ""
     servers: bool = False
-    wait_everywhere: bool = False
+    named: bool = False
     counters: str = ""
 
 
@@ -113,8 +113,8 @@ def _block(lib: Path, options: PluginOptions) -> str:
         fields["marker"] = _quoted(options.marker)
     if options.servers:
         fields["servers"] = "true"
-    if options.wait_everywhere:
-        fields["wait_everywhere"] = "true"
+    if options.named:
+        fields["named"] = "true"
     if options.counters:
         fields["counters"] = _quoted(options.counters)
     written = ", ".join(f"{name} = {value}" for name, value in fields.items())

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from mirage.domain import Job, Snapshot
 from mirage.errors import InputError
-from mirage.routing.agent import check_products
+from mirage.routing.agent import Agent, check_products, no_agents
 from mirage.routing.decide import Table
-from mirage.routing.flavors import Demand, PartitionKind
+from mirage.routing.flavors import Demand, PartitionKind, load_partitions
 from mirage.routing.model import read_model
 from mirage.routing.state import PartitionState, Server
 from mirage.routing.table import AGENTS, STATE, agents_text, state_text, write
@@ -17,13 +17,27 @@ from mirage.slurm.resources import NodeUse, read_node_use
 from mirage.slurm.runner import Runner
 
 
+def agents_of(model: str | Path, flavors: str | Path) -> tuple[Agent, ...]:
+    """Those of a model folder, or, for the rule that needs none, of a file of flavours; one of both
+    is empty. Raises InputError.
+    """
+    if model and flavors:
+        raise InputError(
+            f"routing: both a model ({model}) and flavors ({flavors}); give one: a model has its"
+            " own flavours."
+        )
+    return read_model(Path(model)).agents if model else no_agents(load_partitions(Path(flavors)))
+
+
 class Publisher:
-    """Publishes one model's agents with the cluster's state. Raises InputError for a folder that is
-    no model.
+    """Publishes agents with the cluster's state. Raises InputError for agents that don't belong
+    together, or that slurmctld would wait for.
     """
 
-    def __init__(self, model: Path, run: Path, runner: Runner, valid_s: int) -> None:
-        self._agents = read_model(model).agents
+    def __init__(self, agents: Sequence[Agent], run: Path, runner: Runner, valid_s: int) -> None:
+        self._agents = tuple(agents)
+        for agent in agents:
+            agent.check_team(len(agents))
         check_products(sum(agent.products for agent in self._agents))
         self._text = agents_text(self._agents)
         self._run, self._runner, self._valid_s = run, runner, valid_s
@@ -61,9 +75,8 @@ def _state(
     mine = [node for node in nodes if kind.name in node.partitions]
     if len(mine) != kind.servers:
         raise InputError(
-            f"partition {kind.name}: {len(mine)} nodes in Slurm, {kind.servers} when its agent was"
-            " trained; train again with a flavors.toml that has the present number"
-            " (docs/routing.md)."
+            f"partition {kind.name}: {len(mine)} nodes in Slurm, {kind.servers} in its flavours;"
+            " correct flavors.toml, and train agents, if you have some, again (docs/routing.md)."
         )
     ends = _ends(snapshot)
     servers = [_server(node, ends.get(node.name, []), node.name in up) for node in mine]

@@ -45,7 +45,8 @@ _STREAMS = {
     "wait_max_h": "longest wait, h",
     "utilization": "utilization",
     "energy_kwh": "energy, kWh",
-    "completion_to_best_fit": "completion to best-fit's",
+    "completion_to_all": "completion to -p A,B's",
+    "energy_to_all": "energy to -p A,B's",
 }
 
 
@@ -93,11 +94,8 @@ def page(results: Json) -> str:
 
 def _tiles(rules: Json) -> Iterator[Tile]:
     agents = rules["agents"]
-    low, high = agents["completion_to_best_fit_95"]
-    ratio = Markup("{:.3f}<small>{:.3f} to {:.3f}</small>").format(
-        agents["completion_to_best_fit"], low, high
-    )
-    yield Tile("agents' mean completion, by best-fit's", ratio)
+    ratio = Markup("{:.3f}<small>{:.3f} to {:.3f}</small>").format(*agents["completion_to_all"])
+    yield Tile("agents' mean completion, by -p A,B's", ratio)
     yield Tile("mean completion of the agents, hours", _shown(agents["completion_mean_h"]))
     yield Tile("GPUs in use, share", _shown(agents["utilization"]))
     yield Tile("energy, kWh", _shown(agents["energy_kwh"]))
@@ -158,7 +156,9 @@ def _made(provenance: Json) -> Iterator[Part]:
     yield origin_table(provenance, [("job history", history), ("split", split)])
 
 
-def _shown(value: float) -> str:
+def _shown(value: float | list[float]) -> str:
+    if isinstance(value, list):
+        return "{:.3f} ({:.3f} to {:.3f})".format(*value)
     return (
         f"{value:.3f}"
         if abs(value) < 10
@@ -180,7 +180,7 @@ def _against_naive(rows: dict[str, Json]) -> str:
 
 
 def _agents_verdict(rows: dict[str, Json]) -> str:
-    low, high = rows["agents"]["completion_to_best_fit_95"]
+    _, low, high = rows["agents"]["completion_to_all"]
     if high < 1:
         words = "shorter than"
     elif low > 1:
@@ -188,7 +188,7 @@ def _agents_verdict(rows: dict[str, Json]) -> str:
     else:
         words = "not distinguishable from"
     return (
-        f"Agents' mean completion is {words} best-fit's (95 % interval of the ratio: {low:.3f} to"
+        f"Agents' mean completion is {words} that of `-p A,B` (95 % interval of the ratio: {low:.3f} to"
         f" {high:.3f})."
     )
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from mirage.routing.flavors import Actions, Flavor, PartitionKind
+from mirage.routing.flavors import Flavor, PartitionKind
 
 QUEUE_UNIT = 8
 """So many queued jobs of a flavour are a feature of 1,"""
@@ -19,17 +19,30 @@ QUEUE_PART = 4
 
 
 class Variant(str, Enum):
-    """What agents see and whether impossible actions are masked."""
+    """What agents see, and what they choose."""
 
     PAPER = "paper"
     """Free GPUs, CPUs and memory a server (section 5.2); impossible actions are punished, not
-    masked.
+    masked. A server is chosen.
     """
     OURS = "ours"
     """Also when servers become free, the queue and the arriving job; impossible actions are masked.
     """
-    COUNTS = "counts"
-    """The same, but servers are counted, not listed: as large for a hundred servers as for two."""
+    CHOICE = "choice"
+    """Counts of all partitions and the arriving job. Chosen is whether it is kept off this
+    partition; the value is what that gains over the rule without agents.
+    """
+    ROOM = "room"
+    """No agent: best fit where there is room, else all partitions."""
+
+    @property
+    def has_actions(self) -> bool:
+        """Whether agents choose a server by the actions of section 5.2."""
+        return self in (Variant.PAPER, Variant.OURS)
+
+
+BLOCK, OF_JOB = 9, 2
+"""Features of each partition and of the job, `Variant.CHOICE`."""
 
 
 @dataclass
@@ -101,36 +114,34 @@ class PartitionState:
         for server in self.servers if wanted.servers > 1 else [self.servers[place]]:
             server.take(wanted, end_s)
 
+    def may_start(self, flavor: int) -> bool:
+        """Whether a job of this flavour would start now: there is room, and nobody waits."""
+        return not any(self.queued) and bool(self.places(flavor))
+
     def tightest(self, places: Sequence[int]) -> int:
         """Of servers the one with the fewest free GPUs; of equal ones the first."""
         return min(places, key=lambda place: self.servers[place].free[0])
 
 
-def width(kind: PartitionKind, variant: Variant) -> int:
-    """How many features an agent of this partition sees."""
-    flavors = len(kind.flavors)
+def width(kind: PartitionKind, variant: Variant, partitions: int = 1) -> int:
+    """How many features an agent of this partition sees; ``partitions``: how many there are."""
     sizes = {
         Variant.PAPER: 3 * kind.servers,
-        Variant.OURS: 5 * kind.servers + 2 * flavors + 2,
-        Variant.COUNTS: 3 * flavors + 6,
+        Variant.OURS: 5 * kind.servers + 2 * len(kind.flavors) + 2,
+        Variant.CHOICE: BLOCK * partitions + OF_JOB,
+        Variant.ROOM: 0,
     }
     return sizes[variant]
 
 
-def actions_of(kind: PartitionKind, variant: Variant) -> Actions:
-    return kind.shared_actions if variant is Variant.COUNTS else kind.actions
-
-
-def possible(state: PartitionState, variant: Variant, flavor: int) -> dict[int, int | None]:
+def possible(state: PartitionState, flavor: int) -> dict[int, int | None]:
     """Actions for a job of this flavour that can be carried out now -> place (None: it waits).
 
-    It waits only if nothing is free. An agent that chooses no server has the tightest one.
+    It waits only if nothing is free.
     """
-    actions, places = actions_of(state.kind, variant), state.places(flavor)
+    actions, places = state.kind.actions, state.places(flavor)
     if not places:
         return {actions.queue(flavor): None}
-    if variant is Variant.COUNTS:
-        return {actions.run(flavor, 0): state.tightest(places)}
     return {actions.run(flavor, place): place for place in places}
 
 
@@ -138,28 +149,40 @@ def features(
     state: PartitionState, variant: Variant, flavor: int, limit_s: int | None = None, now_s: int = 0
 ) -> list[float]:
     """(width,): each from 0 to 1, first the partition's, then the job's. ``limit_s`` None: the
-    flavour's limit.
+    flavour's limit. For variants whose agents choose a server.
     """
     if variant is Variant.PAPER:
         return _free(state)
     longest_s = state.kind.longest_s
-    if variant is Variant.COUNTS:
-        seen, unit = _counts(state, now_s), QUEUE_UNIT * state.kind.servers / 2
-    else:
-        seen, unit = _free(state), QUEUE_UNIT
-        for server in state.servers:
-            seen.append(_left(server.next_end_s - now_s, longest_s))
-            seen.append(_left(server.last_end_s - now_s, longest_s))
-    seen.extend(min(count, unit) / unit for count in state.queued)
-    unit_s = longest_s / QUEUE_PART
-    seen.append(
-        min(state.queued_s / sum(server.total[0] for server in state.servers), unit_s) / unit_s
-    )
+    seen = _free(state)
+    for server in state.servers:
+        seen.append(_left(server.next_end_s - now_s, longest_s))
+        seen.append(_left(server.last_end_s - now_s, longest_s))
+    seen.extend(min(count, QUEUE_UNIT) / QUEUE_UNIT for count in state.queued)
+    seen.append(_queued_work(state))
     seen.extend(1.0 if index == flavor else 0.0 for index in range(len(state.queued)))
     seen.append(
         _left(state.kind.flavors[flavor].limit_s if limit_s is None else limit_s, longest_s)
     )
     return seen
+
+
+def choice_blocks(
+    states: Sequence[PartitionState], flavors: Sequence[int | None], now_s: int
+) -> list[float]:
+    """(BLOCK * partitions,): what all agents see of the partitions. ``flavors``: the job's in each;
+    None, and zeros here: it may not go there, or does not fit.
+    """
+    seen: list[float] = []
+    for state, flavor in zip(states, flavors, strict=True):
+        seen += [0.0] * BLOCK if flavor is None else _block(state, flavor, now_s)
+    return seen
+
+
+def job_features(kind: PartitionKind, flavor: int, limit_s: int | None) -> list[float]:
+    """(OF_JOB,): what a partition's agent sees of the job, after the partitions."""
+    limit = kind.flavors[flavor].limit_s if limit_s is None else limit_s
+    return [_left(limit, kind.longest_s), kind.flavors[flavor].gpus / kind.flavors[-1].gpus]
 
 
 def _free(state: PartitionState) -> list[float]:
@@ -170,24 +193,37 @@ def _free(state: PartitionState) -> list[float]:
     ]
 
 
-def _counts(state: PartitionState, now_s: int) -> list[float]:
-    """Servers with room for each flavour, free GPUs, and when, by limits, servers get room: the
-    first, and on average.
+def _queued_work(state: PartitionState) -> float:
+    """GPU-seconds that waiting jobs may take, a GPU."""
+    unit_s = state.kind.longest_s / QUEUE_PART
+    return min(state.queued_s / sum(server.total[0] for server in state.servers), unit_s) / unit_s
+
+
+def _block(state: PartitionState, flavor: int, now_s: int) -> list[float]:
+    """The job fits; servers with room for it; it would start now; free GPUs; when, by limits,
+    servers get room: the first one's next end, the first empty one, and the mean; waiting jobs and
+    their work.
 
     Servers that are down have no room, and never get any.
     """
     longest_s, many = state.kind.longest_s, len(state.servers)
     up = [server for server in state.servers if server.up]
-    seen = [sum(server.has_room(flavor) for server in up) / many for flavor in state.kind.flavors]
-    seen.append(
-        sum(server.free[0] for server in up) / sum(server.total[0] for server in state.servers)
-    )
+    rooms = sum(server.has_room(state.kind.flavors[flavor]) for server in up)
+    gpus = sum(server.total[0] for server in state.servers)
     nexts = [_within(server.next_end_s - now_s, longest_s) for server in up]
     lasts = [_within(server.last_end_s - now_s, longest_s) for server in up]
-    seen.append(min(nexts, default=longest_s) / longest_s)
-    seen.append(min(lasts, default=longest_s) / longest_s)
-    seen.append((sum(lasts) + (many - len(up)) * longest_s) / many / longest_s)
-    return seen
+    unit = QUEUE_UNIT * many / 2
+    return [
+        1.0,
+        rooms / many,
+        1.0 if state.may_start(flavor) else 0.0,
+        sum(server.free[0] for server in up) / gpus,
+        min(nexts, default=longest_s) / longest_s,
+        min(lasts, default=longest_s) / longest_s,
+        (sum(lasts) + (many - len(up)) * longest_s) / many / longest_s,
+        min(sum(state.queued), unit) / unit,
+        _queued_work(state),
+    ]
 
 
 def _left(seconds: int, longest_s: int) -> float:

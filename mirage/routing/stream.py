@@ -1,9 +1,9 @@
 """Streams of jobs on the simulator: several partitions with Slurm's own queue and backfill, and a
 rule that routes.
 
-The rule names a partition for each job as it is submitted; servers and order are Slurm's business.
-`EVERYWHERE` stands for `sbatch -p A100,V100`: a partition of all servers, which for jobs of one
-server is the same, as Slurm then starts a job wherever it can first.
+The rule names the partitions of each job as it is submitted, as `sbatch -p A100,V100` does; servers
+and order are Slurm's business. Of several partitions a job runs in the first one where it can start.
+How long it runs depends on the partition (`StreamJob.runtime_in`).
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mirage.routing.arrivals import StreamJob
+from mirage.routing.agent import Agent, no_agents
+from mirage.routing.arrivals import StreamJob, fitting
+from mirage.routing.decide import Table, decide
 from mirage.routing.flavors import Demand, PartitionKind
 from mirage.routing.state import PartitionState
 from slurm_sim import ClusterConfig, JobRecord, JobSpec, NodeSpec, Params, Partition, Simulator
 from slurm_sim.config import SelectType
 from slurm_sim.seconds import DAY_S, HOUR_S
 
-EVERYWHERE = "everywhere"
 SEEN_AHEAD = 40
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Arriving:
     """What a rule is asked: all partitions now, and the job."""
 
@@ -34,10 +35,25 @@ class Arriving:
     """Of each partition: GPU-seconds that its jobs may still take, by their limits, a GPU."""
     demand: Demand
     now_s: int
+    names: frozenset[str]
+    """The partitions that it may go to."""
+
+    def without(self, name: str) -> Arriving:
+        """The same, but it may not go to this partition."""
+        return replace(self, names=self.names - {name})
+
+    @property
+    def fitting(self) -> list[tuple[int, PartitionState]]:
+        """The partitions that have a flavour for the job, with their numbers."""
+        return [
+            (index, state)
+            for index, state in enumerate(self.states)
+            if state.kind.name in self.names and state.kind.flavor_of(self.demand) is not None
+        ]
 
 
 StreamRule = Callable[[Arriving], str]
-"""Names a partition."""
+"""Names a partition, or several with commas."""
 
 
 @dataclass(frozen=True)
@@ -83,18 +99,16 @@ def cluster_of(kinds: Sequence[PartitionKind]) -> ClusterConfig:
         for kind in kinds
     }
     every = tuple(node for each in nodes.values() for node in each)
-    partitions = [
+    partitions = tuple(
         Partition(name, tuple(node.name for node in each)) for name, each in nodes.items()
-    ]
+    )
     params = Params(
         select_type=SelectType.CONS_TRES,
         memory_is_consumable=True,
         priority_multifactor=False,
         bf_window_s=14 * DAY_S,
     )
-    return ClusterConfig(
-        every, (*partitions, Partition(EVERYWHERE, tuple(node.name for node in every))), params
-    )
+    return ClusterConfig(every, partitions, params)
 
 
 class Stream:
@@ -102,8 +116,29 @@ class Stream:
 
     def __init__(self, kinds: Sequence[PartitionKind], jobs: Sequence[StreamJob]) -> None:
         self.kinds, self.jobs = tuple(kinds), jobs
+        self._by_name = {kind.name: kind for kind in kinds}
+        self._same_speed = all(kind.speeds == (1.0,) * len(kind.speeds) for kind in kinds)
         self._sim = Simulator(cluster_of(kinds))
         self._ids: list[int] = []
+        self._of: dict[int, StreamJob] = {}
+        self._watch()
+
+    def _watch(self) -> None:
+        """From now on a job that starts ends after what it takes where it runs."""
+        if not self._same_speed:
+            self._sim.on_start.append(self._set_end)
+
+    def _set_end(self, job: JobRecord) -> None:
+        runtime_s = self._of[job.job_id].runtime_in(self._by_name[job.partition])
+        self._sim.set_runtime_end(job.job_id, (job.start_s or 0) + runtime_s)
+
+    def fork(self) -> Stream:
+        """A copy that goes its own way from here."""
+        twin = object.__new__(Stream)
+        twin.__dict__.update(self.__dict__)
+        twin._sim, twin._ids, twin._of = self._sim.fork(), list(self._ids), dict(self._of)
+        twin._watch()
+        return twin
 
     def arrive(self, job: StreamJob) -> Arriving:
         """Lets time pass until a job is submitted."""
@@ -111,7 +146,13 @@ class Stream:
         running, pending = self._sim.running(), self._sim.pending()
         states = tuple(self._state(kind, running, pending) for kind in self.kinds)
         work_s = tuple(self._work_s(kind, running, pending) for kind in self.kinds)
-        return Arriving(states, work_s, job.demand, self._sim.now_s)
+        return Arriving(
+            states=states,
+            work_s=work_s,
+            demand=job.demand,
+            now_s=self._sim.now_s,
+            names=frozenset(self._by_name),
+        )
 
     def _state(
         self, kind: PartitionKind, running: Sequence[JobRecord], pending: Sequence[JobRecord]
@@ -131,9 +172,7 @@ class Stream:
                 server.next_end_s = min(server.next_end_s or end_s, end_s)
                 server.last_end_s = max(server.last_end_s, end_s)
         for job in pending:
-            flavor = (
-                kind.flavor_of(_demand(job)) if job.partition in (kind.name, EVERYWHERE) else None
-            )
+            flavor = kind.flavor_of(_demand(job)) if kind.name in _names(job) else None
             if flavor is not None:
                 state.wait(flavor, job.time_limit_s or 0)
         return state
@@ -142,42 +181,56 @@ class Stream:
         self, kind: PartitionKind, running: Sequence[JobRecord], pending: Sequence[JobRecord]
     ) -> float:
         now_s = self._sim.now_s
-        gpu_s = sum(
+        gpu_s: float = sum(
             job.spec.gpus_per_node * max((job.limit_end_s or 0) - now_s, 0)
             for job in running
             if job.partition == kind.name
         )
         gpu_s += sum(
-            j.spec.gpus_per_node * (j.time_limit_s or 0)
+            j.spec.gpus_per_node * (j.time_limit_s or 0) / len(_names(j))
             for j in pending
-            if j.partition == kind.name
+            if kind.name in _names(j)
         )
         return gpu_s / (kind.servers * kind.gpus)
 
-    def submit(self, job: StreamJob, partition: str) -> None:
-        self._ids.append(self._sim.submit(_spec(job, partition)))
+    def submit(self, job: StreamJob, partitions: str, submit_s: int | None = None) -> None:
+        """``partitions``: with commas. ``submit_s`` None: now."""
+        job_id = self._sim.submit(replace(_spec(job, partitions), submit_s=submit_s))
+        self._ids.append(job_id)
+        self._of[job_id] = job
+
+    @property
+    def count(self) -> int:
+        """Jobs that were submitted."""
+        return len(self._ids)
+
+    def ahead(self, coming: Sequence[StreamJob]) -> Stream:
+        """A copy in which these arrive too, each submitted to all partitions that it fits in; its
+        jobs are those and all that are not over.
+        """
+        twin = self.fork()
+        twin._ids = [job.job_id for job in (*self._sim.running(), *self._sim.pending())]
+        for job in coming:
+            twin.submit(job, all_partitions(self.kinds, job.demand), job.submit_s)
+        return twin
+
+    def total_s(self) -> int:
+        """Runs until all jobs are over; the sum of their completion times."""
+        self._sim.run()
+        return sum((job.end_s or 0) - job.submit_s for job in map(self._sim.job, self._ids))
 
     def best_known(self, job: StreamJob, coming: Sequence[StreamJob]) -> str:
-        """Where the waiting jobs, this one and the coming ones start earliest in all, with all run
-        times known.
-
-        The coming ones are submitted everywhere, which a fork of the simulator tries with this one
-        in each partition.
+        """The choice with which the jobs up to the coming ones are over soonest in all, with all
+        run times known.
         """
-        ahead = self._sim.fork()
-        waiting = [each.job_id for each in ahead.pending()]
-        waiting += [
-            ahead.submit(replace(_spec(each, EVERYWHERE), submit_s=each.submit_s))
-            for each in coming
-        ]
+        ahead = self.ahead(coming)
 
-        def starts_s(kind: PartitionKind) -> int:
+        def total_s(partitions: str) -> int:
             tried = ahead.fork()
-            mine = tried.submit(_spec(job, kind.name))
-            tried.run()
-            return sum(tried.job(job_id).start_s or 0 for job_id in (mine, *waiting))
+            tried.submit(job, partitions)
+            return tried.total_s()
 
-        return min(self.kinds, key=starts_s).name
+        return min(choices_of(self.kinds, job.demand), key=total_s)
 
     def finish(self) -> StreamOutcome:
         """Runs until all jobs are over."""
@@ -211,13 +264,28 @@ class Stream:
         return Hour(sum(job.spec.gpus_per_node for job in running) / gpus, power_w / 1000)
 
 
-def _spec(job: StreamJob, partition: str) -> JobSpec:
+def all_partitions(kinds: Sequence[PartitionKind], demand: Demand) -> str:
+    """All that the job fits in, in their order, with commas."""
+    return ",".join(kind.name for kind in fitting(kinds, demand))
+
+
+def choices_of(kinds: Sequence[PartitionKind], demand: Demand) -> list[str]:
+    """All partitions that the job fits in together, then each alone."""
+    names = [kind.name for kind in fitting(kinds, demand)]
+    return [",".join(names), *(names if len(names) > 1 else ())]
+
+
+def _names(job: JobRecord) -> list[str]:
+    return (job.spec.partition or "").split(",")
+
+
+def _spec(job: StreamJob, partitions: str) -> JobSpec:
     demand = job.demand
     return JobSpec(
         1,
         time_limit_s=demand.limit_s,
         runtime_s=job.runtime_s,
-        partition=partition,
+        partition=partitions,
         cpus_per_node=demand.cpus,
         memory_mib_per_node=demand.memory_mib,
         gpus_per_node=demand.gpus,
@@ -262,7 +330,7 @@ def _with_room(asked: Arriving) -> list[tuple[int, PartitionState]]:
     """Partitions in which the job could start now: room on a server, and nobody waiting."""
     return [
         (index, state)
-        for index, state in enumerate(asked.states)
+        for index, state in asked.fitting
         if not any(state.queued)
         and any(_fits(asked.demand, server.free) for server in state.servers)
     ]
@@ -274,13 +342,12 @@ def _fits(demand: Demand, free: tuple[int, int, int]) -> bool:
 
 def first_fit(asked: Arriving) -> str:
     """The first partition in which it could start now, else the first."""
-    found = _with_room(asked)
-    return (found[0][1] if found else asked.states[0]).kind.name
+    return (_with_room(asked) or asked.fitting)[0][1].kind.name
 
 
 def least_loaded(asked: Arriving) -> str:
     """The partition with the least work a GPU, running and waiting."""
-    return asked.states[int(np.argmin(asked.work_s))].kind.name
+    return min(asked.fitting, key=lambda item: asked.work_s[item[0]])[1].kind.name
 
 
 def best_fit(asked: Arriving) -> str:
@@ -290,18 +357,39 @@ def best_fit(asked: Arriving) -> str:
     found = _with_room(asked)
     if not found:
         return least_loaded(asked)
-    return min(found, key=lambda item: _tightest(item[1], asked.demand))[1].kind.name
+    return min(found, key=lambda item: _fewest_free(item[1], asked.demand))[1].kind.name
 
 
-def _tightest(state: PartitionState, demand: Demand) -> int:
+def _fewest_free(state: PartitionState, demand: Demand) -> int:
     return min(server.free[0] for server in state.servers if _fits(demand, server.free))
 
 
 def random_partition(random: np.random.Generator) -> StreamRule:
     """A partition drawn evenly."""
-    return lambda asked: asked.states[int(random.integers(len(asked.states)))].kind.name
+
+    def rule(asked: Arriving) -> str:
+        states = asked.fitting
+        return states[int(random.integers(len(states)))][1].kind.name
+
+    return rule
 
 
-def everywhere(asked: Arriving) -> str:  # noqa: ARG001 - a rule's signature
+def everywhere(asked: Arriving) -> str:
     """Slurm's own submission to all partitions."""
-    return EVERYWHERE
+    return ",".join(state.kind.name for _, state in asked.fitting)
+
+
+def agents_rule(agents: Sequence[Agent]) -> StreamRule:
+    """The plugin's decision with these agents."""
+
+    def rule(asked: Arriving) -> str:
+        choice = decide(Table(asked.now_s, 0, asked.states), agents, asked.demand, asked.names)
+        assert choice is not None, "a stream's jobs fit in some partition"
+        return choice.names
+
+    return rule
+
+
+def room_rule(asked: Arriving) -> str:
+    """The plugin's decision without agents: best fit where there is room, else all partitions."""
+    return agents_rule(no_agents([state.kind for state in asked.states]))(asked)

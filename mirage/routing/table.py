@@ -1,11 +1,13 @@
 """The two text files that the plugin reads: `routing.agents` (seldom new) and `routing.state` (new
 with each cycle).
 
-    mirage-agents 1 ADLER32 BYTES             mirage-state 1 ADLER32 BYTES
-    partition A100 paper 2 1209600            at 1700000000 120 AGENTS-ADLER32
+    mirage-agents 2 ADLER32 BYTES             mirage-state 2 ADLER32 BYTES
+    partition A100 paper 2 1209600 1.0        at 1700000000 120 AGENTS-ADLER32
     flavor s-A100 2 64 262144 259200 1        partition A100
     layer 6 32                                server n1 1 8 256 1048576 8 256 1048576 0 0
     row ... (bias, then one row an input)     queued 691200 0 0 1 0
+
+A partition without an agent (`room`) has no layers.
 
 The first line has the checksum and the length of the rest, so that neither half a file nor a
 changed one is believed. Adler-32 (RFC 1950) because plain Lua 5.1 can compute it: it finds
@@ -26,7 +28,7 @@ from mirage.routing.state import PartitionState, Server, Variant
 from slurm_sim.files import write_whole
 
 AGENTS, STATE = "routing.agents", "routing.state"
-FORMAT = 1
+FORMAT = 2
 _AGAIN = "Publish again (`mirage route publish`)"
 
 
@@ -39,10 +41,11 @@ def agents_text(agents: Sequence[Agent]) -> str:
 
 def _agent_lines(agent: Agent) -> Iterator[str]:
     kind = agent.kind
-    yield f"partition {kind.name} {agent.variant.value} {kind.servers} {kind.longest_s}"
+    sizes = (agent.variant.value, kind.servers, kind.longest_s, repr(kind.speed))
+    yield f"partition {kind.name} {' '.join(map(str, sizes))}"
     for flavor in kind.flavors:
-        sizes = (flavor.gpus, flavor.cpus, flavor.memory_mib, flavor.limit_s, flavor.servers)
-        yield f"flavor {flavor.name} {' '.join(map(str, sizes))}"
+        each = (flavor.gpus, flavor.cpus, flavor.memory_mib, flavor.limit_s, flavor.servers)
+        yield f"flavor {flavor.name} {' '.join(map(str, each))}"
     for layer in agent.layers:
         yield f"layer {len(layer.weights)} {len(layer.bias)}"
         for row in (layer.bias, *layer.weights):
@@ -104,7 +107,7 @@ def read_agents(path: Path) -> tuple[list[Agent], int]:
 
 
 def _agent(block: list[list[str]]) -> Agent:
-    _, name, variant, servers, _ = block[0]
+    _, name, variant, servers, _, speed = block[0]
     flavors = tuple(
         Flavor(words[1], *map(int, words[2:])) for words in block if words[0] == "flavor"
     )
@@ -118,6 +121,7 @@ def _agent(block: list[list[str]]) -> Agent:
         idle_w=0.0,
         busy_w=0.0,
         flavors=flavors,
+        speeds=(float(speed),),
     )
     rows = iter([tuple(map(float, words[1:])) for words in block if words[0] == "row"])
     layers = [_layer(int(words[1]), rows) for words in block if words[0] == "layer"]

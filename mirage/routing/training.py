@@ -7,13 +7,13 @@ from itertools import pairwise
 from pathlib import Path
 
 from mirage.errors import InputError
+from mirage.routing.advantage import train_on_streams
 from mirage.routing.agent import check_products
 from mirage.routing.arrivals import stream_sizes
 from mirage.routing.dqn import train_on_episodes
 from mirage.routing.flavors import PartitionKind
 from mirage.routing.network import AgentOptions, TrainedAgents, layer_sizes
 from mirage.routing.state import Variant
-from mirage.routing.team import train_on_streams
 
 EPISODES = 1000
 
@@ -29,17 +29,15 @@ def train_agents(
     report: Callable[[str], None],
 ) -> TrainedAgents:
     """Trains by the lesson's name, ``paper`` or ``streams``. Raises InputError."""
-    check_products(sum(_products(kind, variant) for kind in kinds))
+    check_products(sum(_products(kind, variant, len(kinds)) for kind in kinds))
     stream_sizes(kinds)
-    if lesson == "streams":
-        return train_on_streams(
-            kinds, variant, streams=episodes, trace=trace, seed=seed, report=report
-        )
-    if variant is Variant.COUNTS:
+    if (lesson == "streams") != (variant is Variant.CHOICE):
         raise InputError(
-            "--variant counts: these agents choose no server, as the paper's lesson asks; use"
-            " `ours`."
+            f"--lesson {lesson} --variant {variant.value}: streams are for `choice`, whose agents"
+            " choose no server; the paper's lesson is for `ours` and `paper`."
         )
+    if lesson == "streams":
+        return train_on_streams(kinds, streams=episodes, trace=trace, seed=seed, report=report)
     options, agents, count = AgentOptions(), [], episodes or EPISODES
     for kind in kinds:
         agents.append(train_on_episodes(kind, variant, count, options, seed))
@@ -48,6 +46,6 @@ def train_agents(
     return TrainedAgents(agents=tuple(agents), lesson=lesson, facts=options.plain)
 
 
-def _products(kind: PartitionKind, variant: Variant) -> int:
-    sizes = layer_sizes(kind, variant, AgentOptions().hidden)
+def _products(kind: PartitionKind, variant: Variant, partitions: int) -> int:
+    sizes = layer_sizes(kind, variant, AgentOptions().hidden, partitions)
     return sum(inputs * outputs for inputs, outputs in pairwise(sizes))

@@ -30,8 +30,7 @@ local function decided(words)
     end
     choice.at_s = tonumber(words[2])
     D.correct(state, agents, choice)
-    local name = choice.names or agents[choice.partition].name
-    return string.format("%s %d %d", name, choice.flavor - 1, (choice.place or 0) - 1)
+    return string.format("%s %d %d", choice.names, choice.flavors[1] - 1, (choice.place or 0) - 1)
 end
 
 for line in io.lines(arg[2] .. "/cases") do

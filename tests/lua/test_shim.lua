@@ -168,8 +168,8 @@ function tests.may_choose_the_server_too()
     equal(submit({ servers = true }).req_nodes, "A100-1")
 end
 
-function tests.what_has_to_wait_may_go_everywhere()
-    local router = M.router({ lib = LIB, run = SCRATCH, wait_everywhere = true })
+function tests.what_has_to_wait_goes_everywhere_the_user_may()
+    local router = M.router({ lib = LIB, run = SCRATCH })
     local made
     for _ = 1, 5 do
         made = job({ tres_per_node = "gres:gpu:8" })
@@ -180,6 +180,48 @@ function tests.what_has_to_wait_may_go_everywhere()
     made = job({ tres_per_node = "gres:gpu:8" })
     router(made, { V100 = { state_up = 3 } })
     equal(made.partition, "V100", "only where the user may")
+end
+
+function tests.routes_without_agents()
+    publish(whole(GOOD .. "/room.state"), whole(GOOD .. "/room.agents"))
+    local router = M.router({ lib = LIB, run = SCRATCH })
+    local seen = {}
+    for number = 1, 6 do
+        local made = job({ tres_per_node = "gres:gpu:8" })
+        equal(router(made, PARTS), "routed")
+        seen[number] = made.partition
+    end
+    equal(table.concat(seen, " "), "A100 A100 V100 V100 A100,V100 A100,V100")
+end
+
+function tests.the_server_of_a_job_that_names_its_partition()
+    local options = { named = true }
+    local made, outcome = submit(options, { partition = "V100" })
+    equal(outcome, "routed")
+    equal(made.partition, "V100")
+    equal(made.req_nodes, "V100-1")
+    equal(told[1], "mirage: routed to partition V100, server V100-1")
+    made, outcome = submit(options, { partition = "V100", req_nodes = "V100-2" })
+    equal(outcome, "left_alone")
+    equal(made.req_nodes, "V100-2")
+    for _, other in ipairs({ "debug", "A100,V100" }) do
+        made, outcome = submit(options, { partition = other })
+        equal(outcome, "left_alone", other)
+        equal(made.req_nodes, nil, other)
+    end
+    equal(submit(options).req_nodes, nil, "of a job that names none")
+end
+
+function tests.a_job_that_waits_in_the_partition_it_names_is_left_alone()
+    local router = M.router({ lib = LIB, run = SCRATCH, named = true })
+    local outcomes, made = {}, nil
+    for number = 1, 3 do
+        made = job({ partition = "A100", tres_per_node = "gres:gpu:8" })
+        outcomes[number] = router(made, PARTS)
+    end
+    equal(table.concat(outcomes, " "), "routed routed left_alone")
+    equal(made.req_nodes, nil)
+    equal(made.partition, "A100")
 end
 
 function tests.spreads_a_burst()
@@ -225,7 +267,7 @@ function tests.accepts_unchanged_what_it_can_not_decide()
         half = { state:sub(1, #state - 20) },
         flipped = { (state:gsub("server A100%-1 1", "server A100-1 0")) },
         empty = { "" },
-        other_format = { (state:gsub("state 1 ", "state 2 ", 1)) },
+        other_format = { (state:gsub("state 2 ", "state 1 ", 1)) },
         nonsense = { string.rep("\0\255", 5000) },
         half_agents = { state, agents:sub(1, #agents - 100) },
         no_agents = { state, "" },

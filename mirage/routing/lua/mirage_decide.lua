@@ -8,6 +8,7 @@ local CLOCK_S = 60
 local QUEUE_UNIT = 8
 local QUEUE_PART = 4
 local HUGE = 1e300
+local BLOCK, OF_JOB = 9, 2
 
 -- --- a state for its agents -----------------------------------------------------------------------------------------
 
@@ -43,7 +44,7 @@ local function prepare(partition, agent, at_s)
     for _, server in ipairs(partition.servers) do
         partition.gpus = partition.gpus + server.total[1]
     end
-    if agent.variant == "counts" then
+    if not agent.has_actions then
         partition.rooms, partition.nexts, partition.lasts = {}, {}, {}
         partition.free_gpus, partition.lasts_s = 0, 0
         for index = 1, #agent.flavors do
@@ -65,6 +66,9 @@ function M.check(state, agents, checksum)
         if partition.name ~= agent.name or #partition.servers ~= agent.servers
             or #partition.queued ~= #agent.flavors then
             error("partition " .. partition.name .. " is not as its agent knows it", 0)
+        end
+        if agent.variant == "choice" and agent.layers[1].inputs ~= BLOCK * #agents + OF_JOB then
+            error("agent of " .. agent.name .. ": trained with another number of partitions", 0)
         end
         prepare(partition, agent, state.at_s)
     end
@@ -103,20 +107,23 @@ local function take(partition, agent, index, flavor, end_s)
     end
 end
 
--- Puts a job into the state that was routed at routed.at_s: where it was placed, or into the queue.
+-- Puts a job into the state that was routed at routed.at_s: where it was placed, or into the queues.
 function M.correct(state, agents, routed)
-    local partition, agent = state.partitions[routed.partition], agents[routed.partition]
-    local flavor, place, end_s = agent.flavors[routed.flavor], routed.place, routed.at_s + routed.limit_s
-    partition.is_summed = false
-    if place and flavor.servers > 1 and all_have_room(partition, flavor) then
-        for index = 1, #partition.servers do
-            take(partition, agent, index, flavor, end_s)
+    local end_s = routed.at_s + routed.limit_s
+    for number_of, index in ipairs(routed.partitions) do
+        local partition, agent, place = state.partitions[index], agents[index], routed.place
+        local chosen = routed.flavors[number_of]
+        local flavor = agent.flavors[chosen]
+        if place and flavor.servers > 1 and all_have_room(partition, flavor) then
+            for server = 1, #partition.servers do
+                take(partition, agent, server, flavor, end_s)
+            end
+        elseif place and flavor.servers == 1 and has_room(partition.servers[place], flavor) then
+            take(partition, agent, place, flavor, end_s)
+        else
+            partition.queued[chosen] = partition.queued[chosen] + 1
+            partition.queued_s = partition.queued_s + flavor.gpus * routed.limit_s
         end
-    elseif place and flavor.servers == 1 and has_room(partition.servers[place], flavor) then
-        take(partition, agent, place, flavor, end_s)
-    else
-        partition.queued[routed.flavor] = partition.queued[routed.flavor] + 1
-        partition.queued_s = partition.queued_s + flavor.gpus * routed.limit_s
     end
 end
 
@@ -132,10 +139,8 @@ local function least_of(values)
     return least
 end
 
--- Three kinds of features begin a partition's; each function returns how many there are.
-local begin = {}
-
-function begin.paper(partition, _, seen)
+-- Free GPUs, CPUs and memory of each server; returns how many features there are.
+local function free_of(partition, seen)
     local n = 0
     for _, server in ipairs(partition.servers) do
         local free, total = server.free, server.total
@@ -145,43 +150,32 @@ function begin.paper(partition, _, seen)
     return n
 end
 
-function begin.ours(partition, agent, seen)
-    local n, longest_s = begin.paper(partition, agent, seen), agent.longest_s
+local function queued_work(partition, longest_s)
+    local unit_s = longest_s / QUEUE_PART
+    return math.min(partition.queued_s / partition.gpus, unit_s) / unit_s
+end
+
+-- What an agent with actions sees of its partition and the job; returns how many features there are.
+local function features(partition, agent, chosen, limit_s)
+    local seen, queued, longest_s = agent.seen, partition.queued, agent.longest_s
+    local n = free_of(partition, seen)
+    if agent.variant == "paper" then
+        return n
+    end
     for _, server in ipairs(partition.servers) do
         seen[n + 1] = within(server.next_end_s - partition.at_s, longest_s) / longest_s
         seen[n + 2] = within(server.last_end_s - partition.at_s, longest_s) / longest_s
         n = n + 2
     end
+    local many = #queued
+    for index = 1, many do
+        seen[n + index] = math.min(queued[index], QUEUE_UNIT) / QUEUE_UNIT
+        seen[n + many + 1 + index] = index == chosen and 1 or 0
+    end
+    seen[n + many + 1] = queued_work(partition, longest_s)
+    n = n + 2 * many + 2
+    seen[n] = within(limit_s or agent.flavors[chosen].limit_s, longest_s) / longest_s
     return n
-end
-
-function begin.counts(partition, agent, seen)
-    local rooms, many, longest_s = partition.rooms, agent.servers, agent.longest_s
-    local n = #rooms
-    for index = 1, n do
-        seen[index] = rooms[index] / many
-    end
-    seen[n + 1] = partition.free_gpus / partition.gpus
-    seen[n + 2] = least_of(partition.nexts) / longest_s
-    seen[n + 3] = least_of(partition.lasts) / longest_s
-    seen[n + 4] = partition.lasts_s / many / longest_s
-    return n + 4
-end
-
--- What an agent sees of its partition, whatever the job is.
-local function features(partition, agent)
-    local seen, queued = agent.seen, partition.queued
-    local n = begin[agent.variant](partition, agent, seen)
-    if agent.variant == "paper" then
-        return seen
-    end
-    local unit = agent.variant == "counts" and QUEUE_UNIT * agent.servers / 2 or QUEUE_UNIT
-    for index = 1, #queued do
-        seen[n + index] = math.min(queued[index], unit) / unit
-    end
-    local unit_s = agent.longest_s / QUEUE_PART
-    seen[n + #queued + 1] = math.min(partition.queued_s / partition.gpus, unit_s) / unit_s
-    return seen
 end
 
 -- Sets layer.values to the inputs that count, and layer.rows to the weights that belong to them; how many.
@@ -232,33 +226,10 @@ local function add_up(layer, start, count, made)
     return made
 end
 
--- What the first layer adds up of a partition. It is kept until a job is routed there: most of an evaluation.
-local function sums_of(partition, agent)
-    local layer = agent.layers[1]
-    if not partition.is_summed then
-        local count = set_inputs(layer, features(partition, agent), agent.of_partition)
-        add_up(layer, layer.bias, count, agent.sums)
-        partition.is_summed = true
-    end
-    return agent.sums
-end
-
--- Sets the first layer's inputs to the job's: its flavour and its limit.
-local function set_job(agent, chosen, limit_s)
-    local layer, n = agent.layers[1], agent.of_partition
-    if agent.variant == "paper" then
-        return 0
-    end
-    local left = within(limit_s or agent.flavors[chosen].limit_s, agent.longest_s) / agent.longest_s
-    layer.rows[1], layer.values[1] = layer.weights[n + chosen], 1
-    layer.rows[2], layer.values[2] = layer.weights[n + #agent.flavors + 1], left
-    return left ~= 0 and 2 or 1
-end
-
 -- All layers but the last: what its outputs begin with, and how many inputs are set for it.
-local function evaluate(partition, agent, chosen, limit_s)
-    local layers, start = agent.layers, sums_of(partition, agent)
-    local count = set_job(agent, chosen, limit_s)
+local function evaluate(agent, seen, size)
+    local layers = agent.layers
+    local start, count = layers[1].bias, set_inputs(layers[1], seen, size)
     for number_of = 1, #layers - 1 do
         local layer, after = layers[number_of], layers[number_of + 1]
         count, start = set_positive(after, add_up(layer, start, count, layer.made)), after.bias
@@ -297,6 +268,13 @@ local function tightest(partition, flavor)
     return found
 end
 
+local function check_finite(value, agent)
+    if value ~= value or value > HUGE or value < -HUGE then
+        error("agent of " .. agent.name .. ": a value is not a finite number", 0)
+    end
+    return value
+end
+
 -- The highest of the servers with room, and its place.
 local function best_server(partition, flavor, last, start, count)
     local best, where
@@ -311,67 +289,175 @@ local function best_server(partition, flavor, last, start, count)
     return best, where
 end
 
--- The highest value of what a partition can do with a job now, and the place (0: to be looked for); nil: it waits.
+-- The highest value of what a partition can do with a job now, and the place; nil: it waits.
 local function judge(partition, agent, chosen, limit_s)
     local flavor, last = agent.flavors[chosen], agent.layers[#agent.layers]
-    local start, count = evaluate(partition, agent, chosen, limit_s)
+    local start, count = evaluate(agent, agent.seen, features(partition, agent, chosen, limit_s))
     local best, where
-    if flavor.servers > 1 then
-        if all_have_room(partition, flavor) then
-            best, where = value_of(last, start, count, flavor.first), 1
-        end
-    elseif not partition.rooms then
+    if flavor.servers == 1 then
         best, where = best_server(partition, flavor, last, start, count)
-    elseif partition.rooms[chosen] > 0 then
-        best, where = value_of(last, start, count, flavor.first), 0
+    elseif all_have_room(partition, flavor) then
+        best, where = value_of(last, start, count, flavor.first), 1
     end
     best = best or value_of(last, start, count, flavor.queue)
-    if best ~= best or best > HUGE or best < -HUGE then
-        error("agent of " .. agent.name .. ": a value is not a finite number", 0)
-    end
-    return best, where
+    return check_finite(best, agent), where
 end
 
-local fits = {} -- numbers of the partitions that a job fits in
-
-local function names_of(agents, chosen, count)
-    local names = agents[chosen].name
-    for number_of = 1, count do
-        if fits[number_of] ~= chosen then
-            names = names .. "," .. agents[fits[number_of]].name
+-- The partitions that a job fits in: their numbers, and its flavour in each. Made again for each job: it is kept.
+local function fits_of(agents, job, allowed)
+    local partitions, flavors = {}, {}
+    for index = 1, #agents do
+        local flavor = flavor_of(agents[index], job)
+        if flavor and allowed(agents[index].name, job) then
+            partitions[#partitions + 1], flavors[#flavors + 1] = index, flavor
         end
     end
-    return names
+    return partitions, flavors
 end
 
--- Where a job goes: { partition, flavor, place, limit_s, names }, numbers from 1; nil: nowhere that it may go has a
--- flavour. names: if it has to wait, all the partitions that it fits in, the chosen one first, with commas.
--- job: gpus, cpus, memory_mib, nodes, limit_s (nil: the flavour's). allowed: a function of a partition's name and job.
-function M.decide(state, agents, job, allowed)
-    local highest, chosen, chosen_flavor, chosen_place
-    local count = 0
-    for index = 1, #agents do
-        local agent = agents[index]
-        local flavor = flavor_of(agent, job)
-        if flavor and allowed(agent.name, job) then
-            count = count + 1
-            fits[count] = index
-            local value, place = judge(state.partitions[index], agent, flavor, job.limit_s)
-            if not highest or value > highest then
-                highest, chosen, chosen_flavor, chosen_place = value, index, flavor, place
+-- A choice: to the partition with this number in the list alone, or to all of them (nil).
+local function choice_of(partitions, flavors, number_of, place)
+    if number_of then
+        partitions, flavors = { partitions[number_of] }, { flavors[number_of] }
+    end
+    return { partitions = partitions, flavors = flavors, place = place }
+end
+
+-- Where a job of this flavour would start now: there is room, and nobody waits. nil: nowhere.
+local function start_of(partition, flavor)
+    for index = 1, #partition.queued do
+        if partition.queued[index] > 0 then
+            return nil
+        end
+    end
+    if flavor.servers > 1 then
+        return all_have_room(partition, flavor) and 1 or nil
+    end
+    return tightest(partition, flavor)
+end
+
+-- Without agents: where it would start now, in the fastest partition, of equal ones on the tightest server; else all.
+local function by_room(state, agents, partitions, flavors)
+    local best, where, fewest, fastest
+    for number_of, index in ipairs(partitions) do
+        local partition, agent = state.partitions[index], agents[index]
+        local place = start_of(partition, agent.flavors[flavors[number_of]])
+        if place then
+            local free = partition.servers[place].free[1]
+            if not best or agent.speed > fastest or agent.speed == fastest and free < fewest then
+                best, where, fewest, fastest = number_of, place, free, agent.speed
             end
         end
     end
-    if not chosen then
+    return choice_of(partitions, flavors, best, where)
+end
+
+local function by_actions(state, agents, partitions, flavors, limit_s)
+    local highest, best, where
+    for number_of, index in ipairs(partitions) do
+        local value, place = judge(state.partitions[index], agents[index], flavors[number_of], limit_s)
+        if not highest or value > highest then
+            highest, best, where = value, number_of, place
+        end
+    end
+    return choice_of(partitions, flavors, where and best, where)
+end
+
+-- What all agents see of a partition, from seen[n + 1] on, if the job has this flavour there.
+local function set_block(seen, n, partition, agent, chosen)
+    local flavor, many, longest_s = agent.flavors[chosen], #partition.servers, agent.longest_s
+    local jobs, unit = 0, QUEUE_UNIT * many / 2
+    for index = 1, #partition.queued do
+        jobs = jobs + partition.queued[index]
+    end
+    seen[n + 1] = 1
+    seen[n + 2] = partition.rooms[chosen] / many
+    seen[n + 3] = start_of(partition, flavor) and 1 or 0
+    seen[n + 4] = partition.free_gpus / partition.gpus
+    seen[n + 5] = least_of(partition.nexts) / longest_s
+    seen[n + 6] = least_of(partition.lasts) / longest_s
+    seen[n + 7] = partition.lasts_s / many / longest_s
+    seen[n + 8] = math.min(jobs, unit) / unit
+    seen[n + 9] = queued_work(partition, longest_s)
+end
+
+local blocks = {} -- what all agents see, and, behind it, what one sees of the job
+
+local function set_blocks(state, agents, partitions, flavors)
+    for index = 1, BLOCK * #agents do
+        blocks[index] = 0
+    end
+    for number_of, index in ipairs(partitions) do
+        set_block(blocks, BLOCK * (index - 1), state.partitions[index], agents[index], flavors[number_of])
+    end
+    return BLOCK * #agents
+end
+
+-- What a job gains by being kept off the partition with this number.
+local function gain_of(agent, chosen, n, limit_s)
+    local flavor, last = agent.flavors[chosen], agent.layers[#agent.layers]
+    blocks[n + 1] = within(limit_s or flavor.limit_s, agent.longest_s) / agent.longest_s
+    blocks[n + 2] = flavor.gpus / agent.flavors[#agent.flavors].gpus
+    local start, count = evaluate(agent, blocks, n + OF_JOB)
+    return check_finite(value_of(last, start, count, 1), agent)
+end
+
+local function is_among(list, item)
+    for number_of = 1, #list do
+        if list[number_of] == item then
+            return true
+        end
+    end
+    return false
+end
+
+-- Takes the partition out whose agent gains most by keeping the job off it, then the next one. Only those are asked
+-- where the job would go. Returns where it goes.
+local function by_gain(state, agents, partitions, flavors, limit_s)
+    local choice = by_room(state, agents, partitions, flavors)
+    while #partitions > 1 do
+        local n, most, worst = set_blocks(state, agents, partitions, flavors), 0, nil
+        for number_of, index in ipairs(partitions) do
+            if is_among(choice.partitions, index) then
+                local value = gain_of(agents[index], flavors[number_of], n, limit_s)
+                if value > most then
+                    most, worst = value, number_of
+                end
+            end
+        end
+        if not worst then
+            break
+        end
+        table.remove(partitions, worst)
+        table.remove(flavors, worst)
+        choice = by_room(state, agents, partitions, flavors)
+    end
+    return choice
+end
+
+-- Where a job goes: { partitions, flavors, place, limit_s, names }: numbers from 1 (place nil: it waits), and the
+-- partitions' names with commas; nil: nowhere that it may go has a flavour.
+-- job: gpus, cpus, memory_mib, nodes, limit_s (nil: the flavour's). allowed: a function of a partition's name and job.
+function M.decide(state, agents, job, allowed)
+    local partitions, flavors = fits_of(agents, job, allowed)
+    if #partitions == 0 then
         return nil
     end
-    local flavor = agents[chosen].flavors[chosen_flavor]
-    if chosen_place == 0 then
-        chosen_place = tightest(state.partitions[chosen], flavor)
+    local choice
+    if agents[1].has_actions then
+        choice = by_actions(state, agents, partitions, flavors, job.limit_s)
+    elseif #partitions > 1 and #agents[1].layers > 0 then
+        choice = by_gain(state, agents, partitions, flavors, job.limit_s)
+    else
+        choice = by_room(state, agents, partitions, flavors)
     end
-    local limit_s = job.limit_s or flavor.limit_s
-    local names = not chosen_place and names_of(agents, chosen, count) or nil
-    return { partition = chosen, flavor = chosen_flavor, place = chosen_place, limit_s = limit_s, names = names }
+    local names = {}
+    for number_of, index in ipairs(choice.partitions) do
+        names[number_of] = agents[index].name
+    end
+    choice.names = table.concat(names, ",")
+    choice.limit_s = job.limit_s or agents[choice.partitions[1]].flavors[choice.flavors[1]].limit_s
+    return choice
 end
 
 return M

@@ -125,8 +125,12 @@ local function lets_in(allowed, denied, job, field)
     return not (is_set(denied) and (not name or is_in(denied, name)))
 end
 
--- asked: a demand, with the job, and `parts`: the partitions that the user may use, as slurmctld hands them over.
+-- asked: a demand, with the job, `parts`: the partitions that the user may use, as slurmctld hands them over, and the
+-- partition that the job names, if it does.
 local function may_use(name, asked)
+    if asked.named and asked.named ~= name then
+        return false
+    end
     local part, job = asked.parts[name], asked.job
     if not part or (part.state_up or UP) ~= UP then
         return false
@@ -215,21 +219,29 @@ end
 
 -- --- one submission -------------------------------------------------------------------------------------------------
 
-local function change(job, comment, reader, choice, options)
-    local partition = reader.state.partitions[choice.partition]
-    local name = options.wait_everywhere and choice.names or partition.name
-    job.partition = name
-    if options.servers and choice.place and reader.agents[choice.partition].flavors[choice.flavor].servers == 1 then
-        job.req_nodes = partition.servers[choice.place].name
+-- The server that a choice is for, or nil: it waits, or takes several.
+local function server_of(reader, choice)
+    local index = choice.partitions[1]
+    if not choice.place or reader.agents[index].flavors[choice.flavors[1]].servers > 1 then
+        return nil
+    end
+    return reader.state.partitions[index].servers[choice.place].name
+end
+
+local function change(job, comment, choice, server)
+    job.partition = choice.names
+    if server then
+        job.req_nodes = server
     end
     job.comment = is_set(comment) and comment .. " routed_by=mirage" or "routed_by=mirage"
-    slurm.log_user("mirage: routed to partition %s", name)
+    slurm.log_user("mirage: routed to partition %s", server and choice.names .. ", server " .. server or choice.names)
 end
 
 -- What became of it: "routed", "left_alone", "stale". What most jobs are left alone for is looked at first.
 local function route(reader, options, job, parts)
     local partition = job.partition
-    if is_set(partition) and partition ~= options.marker then
+    local named = is_set(partition) and partition ~= options.marker and partition or nil
+    if named and not options.named then
         return "left_alone"
     end
     local asked, now_s = demand_of(job), os.time()
@@ -241,13 +253,14 @@ local function route(reader, options, job, parts)
     if reader.decide.is_stale(reader.state, now_s) then
         return "stale"
     end
-    asked.job, asked.parts = job, parts
+    asked.job, asked.parts, asked.named = job, parts, named
     local choice = reader.decide.decide(reader.state, reader.agents, asked, may_use)
-    if not choice then
-        return "left_alone"
+    local server = choice and (options.servers or named) and server_of(reader, choice)
+    if not choice or named and not server then
+        return "left_alone" -- that it waits in its partition is what its user has said
     end
     reader:note(choice, now_s)
-    change(job, comment, reader, choice, options)
+    change(job, comment, choice, server)
     return "routed"
 end
 
@@ -281,8 +294,8 @@ end
 
 -- A function that routes a job and returns what became of it. It raises no error.
 -- options: lib (folder of these files), run (folder that the daemon publishes to), marker (a partition whose jobs
--- are routed too), servers (true: choose the server too), wait_everywhere (true: a job that has to wait goes to all the
--- partitions that it may and fits in), counters (file for Prometheus).
+-- are routed too), servers (true: choose the server too), named (true: also the server of jobs that name one of the
+-- partitions), counters (file for Prometheus).
 function M.router(options)
     local reader = setmetatable({ run = options.run, routed = {} }, Reader)
     reader.tables = dofile(options.lib .. "/mirage_tables.lua")

@@ -3,7 +3,7 @@
 
 local M = {}
 
-M.FORMAT = 1
+M.FORMAT = 2
 local HUGE = 1e300
 
 -- Adler-32 (RFC 1950), without the bit operations that Lua 5.1 lacks.
@@ -64,7 +64,8 @@ local read = {}
 
 function read.partition(agents, words)
     local agent = { name = words[2], variant = words[3], servers = number(words[4]), longest_s = number(words[5]) }
-    agent.flavors, agent.layers, agent.seen, agent.sums = {}, {}, {}, {}
+    agent.speed, agent.has_actions = number(words[6]), agent.variant == "paper" or agent.variant == "ours"
+    agent.flavors, agent.layers, agent.seen = {}, {}, {}
     agents[#agents + 1] = agent
 end
 
@@ -101,12 +102,12 @@ function read.row(agents, words)
     end
 end
 
--- Numbers of the actions, from 1: each flavour on each server (or on any of them), then queueing each flavour.
+-- Numbers of the actions, from 1: each flavour on each server, then queueing each flavour.
 local function number_actions(agent)
     local count = 0
     for _, flavor in ipairs(agent.flavors) do
         flavor.first = count + 1
-        count = count + (flavor.servers == 1 and agent.variant ~= "counts" and agent.servers or 1)
+        count = count + (flavor.servers == 1 and agent.servers or 1)
     end
     for index, flavor in ipairs(agent.flavors) do
         flavor.queue = count + index
@@ -114,30 +115,32 @@ local function number_actions(agent)
     return count + #agent.flavors
 end
 
--- Features of a partition, and of a job.
+-- Inputs and values of a network; nil inputs: any number, which depends on how many partitions there are.
 local function sizes_of(agent)
     local flavors = #agent.flavors
     if agent.variant == "ours" then
-        return 5 * agent.servers + flavors + 1, flavors + 1
-    elseif agent.variant == "counts" then
-        return 2 * flavors + 5, flavors + 1
+        return 5 * agent.servers + 2 * flavors + 2, number_actions(agent)
     elseif agent.variant == "paper" then
-        return 3 * agent.servers, 0
+        return 3 * agent.servers, number_actions(agent)
+    elseif agent.variant == "choice" then
+        return nil, 1
     end
     error("unknown variant " .. tostring(agent.variant), 0)
 end
 
 local function check_agent(agent)
-    local of_job
-    agent.of_partition, of_job = sizes_of(agent)
-    local size = agent.of_partition + of_job
+    if agent.variant == "room" and #agent.layers == 0 then
+        return
+    end
+    local size, values = sizes_of(agent)
     for _, layer in ipairs(agent.layers) do
+        size = size or layer.inputs
         if layer.inputs ~= size or #layer.weights ~= size or not layer.bias then
             error("agent of " .. agent.name .. ": layers do not fit together", 0)
         end
         size = layer.outputs
     end
-    if number_actions(agent) ~= size or #agent.layers == 0 then
+    if values ~= size or #agent.layers == 0 then
         error("agent of " .. agent.name .. ": wrong number of values", 0)
     end
 end

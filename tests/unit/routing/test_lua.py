@@ -9,15 +9,17 @@ import shutil
 import subprocess
 import time
 import zlib
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from mirage.routing.agent import Agent, Layer, no_agents
 from mirage.routing.decide import Choice, RoutedJob, corrected, decide, limit_of
 from mirage.routing.flavors import Demand, paper_partitions
-from mirage.routing.state import Variant
+from mirage.routing.state import PartitionState, Variant, width
 from mirage.routing.table import (
     AGENTS,
     STATE,
@@ -41,7 +43,7 @@ from tests.routing_tables import (
 
 LIB = Path(__file__).parents[3] / "mirage" / "routing" / "lua"
 LUA = Path(__file__).parents[2] / "lua"
-TABLES, JOBS = 90, 20
+TABLES, JOBS = 120, 20
 
 
 @pytest.fixture(params=["lua5.1", "lua5.3", "lua5.4"])
@@ -70,9 +72,7 @@ def shown(choice: Choice | None) -> str:
     """As tests/lua/choices.lua prints it."""
     if choice is None:
         return "-"
-    if choice.place is None:
-        return f"{choice.everywhere} {choice.flavor} -1"
-    return f"{choice.partition} {choice.flavor} {choice.place}"
+    return f"{choice.names} {choice.flavors[0]} {-1 if choice.place is None else choice.place}"
 
 
 @pytest.fixture(scope="module")
@@ -86,11 +86,11 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
         kinds = (
             (a100, v100)
             if number % 2
-            else (a100, larger(v100, 5), larger(replace(a100, name="more"), 3))
+            else (a100, larger(v100, 5), larger(replace(a100, name="more", speeds=(0.7,)), 3))
         )
-        variant = list(Variant)[number % 3]
-        agents = [random_agent(kind, variant, random) for kind in kinds]
-        if number % 4 == 0:
+        variant = list(Variant)[number // 2 % 4]
+        agents = [random_agent(kind, variant, random, len(kinds)) for kind in kinds]
+        if number % 5 == 0:
             agents = [rough(agent) for agent in agents]
         table = random_table(kinds, random)
         agents_of, state_of = folder / f"{number}.agents", folder / f"{number}.state"
@@ -119,7 +119,9 @@ def test_lua_chooses_as_the_reference(cases: tuple[Path, list[str]], lua: str) -
 def test_the_random_cases_are_of_every_kind(cases: tuple[Path, list[str]]) -> None:
     choices = cases[1]
     assert {choice.split()[0].split(",")[0] for choice in choices} == {"A100", "V100", "more", "-"}
-    assert any(choice.startswith("V100,A100") for choice in choices)
+    assert any(choice.startswith("A100,V100,more") for choice in choices)
+    assert any(choice.startswith("A100,V100 ") for choice in choices)
+    assert any(choice.split()[0] == "more" and choice.endswith("-1") for choice in choices)
     waits = sum(choice.endswith(" -1") for choice in choices)
     assert waits > 100
     assert len(choices) - waits > 200
@@ -137,8 +139,11 @@ def good(tmp_path: Path) -> Path:
     states |= {"stale.state": now_s - 601, "future.state": now_s + 1000}
     for name, at_s in states.items():
         write(folder, name, state_text(idle_table(at_s), agents))
+    rooms = agents_text(no_agents(paper_partitions()))
+    write(folder, "room.agents", rooms)
+    write(folder, "room.state", state_text(idle_table(now_s), rooms))
     body = with_nan(agents)
-    nan = f"mirage-agents 1 {zlib.adler32(body.encode())} {len(body)}\n{body}"
+    nan = f"mirage-agents 2 {zlib.adler32(body.encode())} {len(body)}\n{body}"
     assert "nan" in nan
     write(folder, "nan.agents", nan)
     write(folder, "nan.state", state_text(idle_table(now_s), nan))
@@ -201,12 +206,54 @@ def test_a_job_goes_where_its_value_is_highest_and_a_burst_is_spread() -> None:
         choice = decide(corrected(table, routed), agents, Demand(8), {"A100", "V100"})
         assert choice is not None
         routed.append(RoutedJob(NOW_S, choice, 3600))
-    found = [(job.choice.partition, job.choice.place) for job in routed]
+    found = [(job.choice.names, job.choice.place) for job in routed]
     assert found == [
         ("A100", 0),
         ("A100", 1),
         ("V100", 0),
         ("V100", 1),
-        ("A100", None),
-        ("A100", None),
+        ("A100,V100", None),
+        ("A100,V100", None),
     ]
+
+
+def test_without_agents_a_job_goes_where_it_starts_now_else_everywhere() -> None:
+    kinds = paper_partitions()
+    table, both = idle_table(NOW_S), {"A100", "V100"}
+
+    def choice(agents: Sequence[Agent], gpus: int) -> tuple[str, int | None]:
+        found = decide(table, agents, Demand(gpus), both)
+        assert found is not None
+        return found.names, found.place
+
+    table.partitions[1].take(1, 1, NOW_S + 60)  # four GPUs of V100's second server
+    assert choice(no_agents(kinds), 4) == ("V100", 1)  # best fit
+    fast = (replace(kinds[0], speeds=(2.0,)), kinds[1])
+    faster = replace(table, partitions=tuple(map(PartitionState.empty, fast)))
+    found = decide(faster, no_agents(fast), Demand(4), both)
+    assert found is not None
+    assert found.names == "A100"
+    table.partitions[1].wait(2, 3600)
+    assert choice(no_agents(kinds), 4) == ("A100", 0)  # somebody waits for V100
+    table.partitions[0].wait(0, 3600)
+    assert choice(no_agents(kinds), 4) == ("A100,V100", None)
+
+
+def test_an_agent_keeps_a_job_off_its_partition_only_where_it_expects_a_gain() -> None:
+    kinds, table = paper_partitions(), idle_table(NOW_S)
+    for state in table.partitions:
+        state.wait(0, 3600)
+    rows = width(kinds[0], Variant.CHOICE, 2)
+
+    def names(gains: tuple[float, float]) -> str:
+        agents = [
+            Agent(kind, Variant.CHOICE, (Layer(((0.0,),) * rows, (gain,)),))
+            for kind, gain in zip(kinds, gains, strict=True)
+        ]
+        found = decide(table, agents, Demand(4), {"A100", "V100"})
+        assert found is not None
+        return found.names
+
+    assert names((-1.0, 0.0)) == "A100,V100"
+    assert names((-1.0, 0.5)) == "A100"
+    assert names((1.0, 0.5)) == "V100"  # the last one is not asked

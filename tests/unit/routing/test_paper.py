@@ -19,7 +19,15 @@ from mirage.routing.flavors import (
     parse_partitions,
 )
 from mirage.routing.rules import best_fit, best_possible, first_fit, naive, random_fit
-from mirage.routing.state import PartitionState, Variant, actions_of, features, possible, width
+from mirage.routing.state import (
+    PartitionState,
+    Variant,
+    choice_blocks,
+    features,
+    job_features,
+    possible,
+    width,
+)
 from mirage.routing.world import Arrival, PartitionWorld
 
 HOUR = 3600
@@ -184,46 +192,34 @@ def test_features_of_both_variants(a100: PartitionKind) -> None:
     assert len(ours) == width(a100, Variant.OURS)
 
 
-def test_counted_features_do_not_grow_with_the_servers(a100: PartitionKind) -> None:
+def test_what_agents_with_a_choice_see_does_not_grow_with_the_servers(a100: PartitionKind) -> None:
     state = PartitionState.empty(a100)
     state.take(MEDIUM, 1, 7 * DAY)
     state.wait(LARGE, DAY)
-    assert features(state, Variant.COUNTS, SMALL, limit_s=7 * DAY, now_s=0) == [
-        *(1, 1, 0.5, 0.5),  # servers with room for each flavour
+    assert choice_blocks([state, state], [LARGE, None], 0) == [
+        *(1, 0.5),  # it fits; a server of two has room
+        0,  # but somebody waits
         0.75,  # free GPUs
         *(0, 0, 0.25),  # when the first server gets room, the first is empty, and one is on average
-        *(0, 0, 1 / 8, 0, 8 / 16 / 14 * 4 * 2 / 2),  # waiting jobs, and their work
-        *(1, 0, 0, 0, 0.5),  # the job's flavour and limit
+        *(1 / 8, 8 / 16 / 14 * 4),  # waiting jobs, and their work
+        *(0,) * 9,  # it does not fit there
     ]
+    assert job_features(a100, LARGE, 7 * DAY) == [0.5, 0.5]
+    state.queued = [0] * 4
     state.servers[0].up = False
-    assert features(state, Variant.COUNTS, SMALL, now_s=0)[:8] == [
-        0.5,
-        0.5,
-        0,
-        0,
-        0.25,
-        0.5,
-        0.5,
-        0.75,
-    ]
-    for servers in (2, 64):
-        many = replace(a100, servers=servers)
-        assert (
-            len(features(PartitionState.empty(many), Variant.COUNTS, SMALL))
-            == width(many, Variant.COUNTS)
-            == 18
-        )
-        assert actions_of(many, Variant.COUNTS).count == 8
-    assert actions_of(replace(a100, servers=64), Variant.OURS).count == 3 * 64 + 1 + 4
+    assert choice_blocks([state], [SMALL], 0)[1:7] == [0.5, 1, 0.25, 0.5, 0.5, 0.75]
+    assert width(replace(a100, servers=64), Variant.CHOICE, 2) == 20
+    assert replace(a100, servers=64).actions.count == 3 * 64 + 1 + 4
 
 
-def test_an_agent_that_chooses_no_server_has_the_tightest(a100: PartitionKind) -> None:
+def test_a_job_would_start_now_where_there_is_room_and_nobody_waits(a100: PartitionKind) -> None:
     state = PartitionState.empty(a100)
     state.take(MEDIUM, 1, DAY)
-    actions = actions_of(a100, Variant.COUNTS)
-    assert possible(state, Variant.COUNTS, SMALL) == {actions.run(SMALL, 0): 1}
-    assert possible(state, Variant.COUNTS, LARGE) == {actions.run(LARGE, 0): 0}
-    assert possible(state, Variant.COUNTS, FULL) == {actions.queue(FULL): None}
+    assert (state.may_start(LARGE), state.may_start(FULL)) == (True, False)
+    assert state.tightest(state.places(SMALL)) == 1
+    assert possible(state, FULL) == {a100.actions.queue(FULL): None}
+    state.wait(SMALL, DAY)
+    assert not state.may_start(LARGE)
 
 
 def test_a_full_job_takes_all_servers(a100: PartitionKind) -> None:

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from mirage.errors import ClusterNonsense, InputError
 from mirage.routing.flavors import paper_partitions
 from mirage.routing.model import RoutingModel, read_model, save_model
 from mirage.routing.plugin import PluginOptions, install, is_installed, outdated, remove
-from mirage.routing.publish import Publisher, table_of
+from mirage.routing.publish import Publisher, agents_of, table_of
 from mirage.routing.state import Variant
 from mirage.routing.table import AGENTS, STATE, read_agents, read_state
 from mirage.slurm.resources import NodeUse, parse_node_use
@@ -77,13 +78,11 @@ def test_installing_again_changes_the_options_and_is_noticed(tmp_path: Path) -> 
     first = script.stat().st_mtime
     install(
         script,
-        PluginOptions(marker="auto", servers=True, wait_everywhere=True, counters="/tmp/c.prom"),
+        PluginOptions(marker="auto", servers=True, named=True, counters="/tmp/c.prom"),
     )
     text = script.read_text()
     assert text.count("mirage.wrap(") == 1
-    assert (
-        'marker = "auto", servers = true, wait_everywhere = true, counters = "/tmp/c.prom"' in text
-    )
+    assert 'marker = "auto", servers = true, named = true, counters = "/tmp/c.prom"' in text
     assert int(script.stat().st_mtime) > int(first)  # slurmctld compares whole seconds
 
 
@@ -267,7 +266,7 @@ def test_the_table_shows_the_cluster(snapshot: Snapshot) -> None:
 
 def test_a_partition_of_another_size_is_told(snapshot: Snapshot) -> None:
     kinds = [replace(kind, servers=3) for kind in paper_partitions()]
-    with pytest.raises(InputError, match="2 nodes in Slurm, 3 when its agent was trained"):
+    with pytest.raises(InputError, match="2 nodes in Slurm, 3 in its flavours"):
         table_of(kinds, snapshot, parse_node_use(SINFO), 60)
 
 
@@ -279,7 +278,7 @@ def test_publisher_writes_agents_once_and_the_state_each_time(
     run = tmp_path / "run"
     run.mkdir()
     publisher = Publisher(
-        tmp_path / "m",
+        agents_of(tmp_path / "m", ""),
         run,
         Runner(execute=lambda *_: CommandResult(stdout=SINFO, stderr="", returncode=0)),
         60,
@@ -291,6 +290,27 @@ def test_publisher_writes_agents_once_and_the_state_each_time(
     found, checksum = read_agents(run / AGENTS)
     table, wanted = read_state(run / STATE, [agent.kind for agent in found])
     assert (table.at_s, table.valid_s, wanted) == (NOW_S + 9, 60, checksum)
+
+
+def test_it_publishes_without_agents(tmp_path: Path, snapshot: Snapshot) -> None:
+    flavors = resources.files("mirage.routing").joinpath("flavors.toml").read_text("utf-8")
+    (tmp_path / "site.toml").write_text(flavors)
+    agents = agents_of("", tmp_path / "site.toml")
+    runner = Runner(execute=lambda *_: CommandResult(stdout=SINFO, stderr="", returncode=0))
+    Publisher(agents, tmp_path, runner, 60).publish(snapshot)
+    found, checksum = read_agents(tmp_path / AGENTS)
+    assert [(agent.variant, agent.layers) for agent in found] == [(Variant.ROOM, ())] * 2
+    assert read_state(tmp_path / STATE, [agent.kind for agent in found])[1] == checksum
+
+
+def test_agents_of_two_partitions_are_for_two(tmp_path: Path) -> None:
+    random = np.random.default_rng(2)
+    agents = [random_agent(kind, Variant.CHOICE, random) for kind in paper_partitions()]
+    Publisher(agents, tmp_path, Runner(), 60)
+    with pytest.raises(InputError, match="not trained with 1 partitions"):
+        Publisher(agents[:1], tmp_path, Runner(), 60)
+    with pytest.raises(InputError, match="give one"):
+        agents_of(tmp_path, tmp_path / "site.toml")
 
 
 def test_a_failed_publication_does_not_end_a_cycle(tmp_path: Path) -> None:

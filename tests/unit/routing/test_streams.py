@@ -13,18 +13,20 @@ import pytest
 from mirage.cli.main import main
 from mirage.errors import InputError
 from mirage.routing import stream
+from mirage.routing.agent import Agent, Layer
 from mirage.routing.arrivals import (
     JOBS,
     ArrivalHistory,
     StreamJob,
     bursts,
+    fitting,
     from_history,
     read_history,
     stream_jobs,
     stream_sizes,
 )
-from mirage.routing.flavors import Demand, PartitionKind, paper_partitions, parse_partitions
-from mirage.routing.state import Variant
+from mirage.routing.flavors import Demand, paper_partitions, parse_partitions
+from mirage.routing.state import Variant, width
 from tests.routing_tables import random_agent
 
 ROOT = Path(__file__).parents[3]
@@ -52,7 +54,7 @@ def pool(name: str, gpus: int, sizes: dict[int, float], servers: int = 3) -> str
     ("text", "sizes"),
     [
         (pool("a", 1, {1: 0.5}) + pool("b", 1, {1: 0.25}), (1, 1, 1)),
-        (pool("a", 4, {1: 0.5, 4: 0.75}) + pool("b", 16, {1: 12, 2: 12, 16: 1}), (1, 2, 4)),
+        (pool("a", 4, {1: 0.5, 4: 0.75}) + pool("b", 16, {1: 12, 2: 12, 16: 1}), (1, 4, 16)),
         (pool("a", 6, {2: 24, 6: 48}) + pool("b", 6, {3: 24, 6: 48}), (2, 3, 6)),
     ],
 )
@@ -64,7 +66,7 @@ def test_streams_fit_servers_of_any_size_and_limits_under_an_hour(
     jobs = bursts(kinds, np.random.default_rng(1))
     assert {each.demand.gpus for each in jobs} == set(sizes)
     for each in jobs:
-        assert all(kind.flavor_of(each.demand) is not None for kind in kinds)
+        assert fitting(kinds, each.demand)
     if sizes == (1, 1, 1):  # limits are drawn, not all cut to the shortest that is allowed
         limits_s = {each.demand.limit_s or 0 for each in jobs}
         assert 225 <= min(limits_s) < max(limits_s) <= 900
@@ -105,11 +107,17 @@ def test_rules_name_the_partition_that_they_should() -> None:
     asked = under_way.arrive(job(HOUR + 60, 8))
     assert asked.states[1].queued == [0, 0, 1, 0]
     assert stream.best_fit(asked) == "A100"
+    assert (stream.everywhere(asked), stream.room_rule(asked)) == ("A100,V100", "A100")
+    under_way.submit(job(HOUR + 60, 8), "A100")
+    under_way.submit(job(HOUR + 60, 8), "A100,V100")
+    asked = under_way.arrive(job(HOUR + 120, 8))
+    assert [state.queued for state in asked.states] == [[0, 0, 1, 0], [0, 0, 2, 0]]
+    assert stream.room_rule(asked) == "A100,V100"
 
 
 def test_waits_completion_utilization_and_energy() -> None:
     jobs = [job(0, 8, 2), job(0, 8, 2), job(60, 8, 1)]
-    found = stream.route_stream(KINDS, jobs, lambda asked: "A100")
+    found = stream.route_stream(KINDS, jobs, lambda _: "A100")
     assert found.wait_s[2] == pytest.approx(2 * HOUR, abs=120)
     assert found.completion_s[2] == pytest.approx(3 * HOUR, abs=120)
     assert found.utilization == pytest.approx(5 * 8 / (32 * 3), rel=0.03)
@@ -130,6 +138,32 @@ def test_submitted_everywhere_a_job_starts_where_it_first_can() -> None:
     assert found.wait_s[4] == pytest.approx(HOUR, abs=180)
 
 
+UNEQUAL = (
+    replace(KINDS[0], speeds=(1.0, 1.0)),
+    replace(KINDS[1], speeds=(0.5, 0.25)),
+)
+
+
+def test_how_long_a_job_runs_depends_on_where_it_runs() -> None:
+    slow = replace(job(0, 8, 40), runtime_s=HOUR)
+    jobs = [slow, replace(slow, submit_s=60, type=1)]
+    found = stream.route_stream(UNEQUAL, jobs, lambda _: "V100")
+    runs_s = [end - wait for end, wait in zip(found.completion_s, found.wait_s, strict=True)]
+    assert runs_s == [2 * HOUR, 4 * HOUR]
+    found = stream.route_stream(UNEQUAL, [slow] * 5, stream.everywhere)
+    runs_s = [end - wait for end, wait in zip(found.completion_s, found.wait_s, strict=True)]
+    assert runs_s == [HOUR, HOUR, 2 * HOUR, 2 * HOUR, HOUR]  # the fifth follows a fast one
+
+
+def test_a_fork_goes_its_own_way() -> None:
+    slow = replace(job(0, 8, 40), runtime_s=HOUR)
+    under_way = stream.Stream(UNEQUAL, [slow, slow, slow])
+    under_way.submit(slow, "V100")
+    twin = under_way.ahead([replace(slow, submit_s=HOUR)])
+    assert (under_way.count, twin.total_s()) == (1, pytest.approx((2 + 1) * HOUR, abs=10))
+    assert under_way.total_s() == pytest.approx(2 * HOUR, abs=10)
+
+
 def test_who_knows_run_times_goes_where_servers_get_free_first() -> None:
     under_way = stream.Stream(KINDS, [])
     for _ in range(2):
@@ -137,8 +171,31 @@ def test_who_knows_run_times_goes_where_servers_get_free_first() -> None:
         under_way.submit(StreamJob(0, 5 * HOUR, Demand(8, 8, 8, 5 * HOUR)), "V100")
     next_one = job(60, 8)
     assert stream.best_fit(under_way.arrive(next_one)) == "V100"  # by limits
-    assert under_way.best_known(next_one, [job(120, 8), job(180, 2)]) == "A100"
+    coming = [job(120, 8), job(180, 2)]
+    assert under_way.best_known(next_one, coming) in ("A100", "A100,V100")
     assert len(stream.route_knowing(KINDS, [job(0, 8), job(60, 8), job(60, 2)]).wait_s) == 3
+
+
+def test_being_kept_off_a_slow_partition_gains_what_the_job_runs_shorter() -> None:
+    """The fast servers are free in an hour; the job would run for four more on a slow one."""
+    pytest.importorskip("torch", reason="the extra `train` is not installed")
+    from mirage.routing.advantage import gains_at
+
+    jobs = [
+        StreamJob(0, HOUR, Demand(8, 8, 8, 10 * HOUR)),
+        StreamJob(0, HOUR, Demand(8, 8, 8, 10 * HOUR)),
+        StreamJob(10, 4 * HOUR, Demand(8, 8, 8, 40 * HOUR)),
+    ]
+    under_way = stream.Stream(UNEQUAL, jobs)
+    for each in jobs[:2]:
+        under_way.submit(each, "A100")
+    asked = under_way.arrive(jobs[2])
+    assert stream.room_rule(asked) == "V100"
+    (gain,) = gains_at(under_way, asked, [])
+    assert gain.partition == 1
+    assert gain.gain_h == pytest.approx(8 - (1 + 4), abs=0.02)
+    assert len(gain.inputs) == width(UNEQUAL[1], Variant.CHOICE, 2)
+    assert under_way.count == 2
 
 
 def test_streams_grow_with_the_servers() -> None:
@@ -195,68 +252,48 @@ def test_a_trace_that_is_too_short_is_one_clear_error(tmp_path: Path, trace: Pat
         read_history(tmp_path / "none.csv")
 
 
-def test_the_agents_rule_is_the_plugins_decision() -> None:
-    from mirage.routing.decide import Table, decide
+def test_an_agent_learns_the_mean_gain_through_its_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long jobs gain two hours by being kept off, short ones lose two; single gains scatter by six."""
+    torch = pytest.importorskip("torch", reason="the extra `train` is not installed")
+    from mirage.routing import advantage
+    from mirage.routing.network import make_network
 
+    monkeypatch.setattr(advantage, "STEPS", 300)
+    torch.manual_seed(1)
+    random = np.random.default_rng(1)
+    network = make_network(KINDS[1], Variant.CHOICE, (16, 8), 2)
+    learner = advantage.Learner(KINDS[1], network, advantage.OPTIONS)
+    inputs = random.random((2000, width(KINDS[1], Variant.CHOICE, 2)))
+    gains_h = np.where(inputs[:, -2] > 0.5, 2, -2) + random.normal(scale=6, size=len(inputs))
+    rows = zip(inputs.tolist(), gains_h.tolist(), strict=True)
+    learner.fit([advantage.Gain(1, *row) for row in rows], random)
+    others = random.random((200, inputs.shape[1]))
+    values = np.array([learner.agent().values(row)[0] for row in others.tolist()])
+    assert np.mean((values > 0) == (others[:, -2] > 0.5)) > 0.85
+
+
+def test_an_agent_that_makes_jobs_wait_is_given_a_margin_that_silences_it() -> None:
     pytest.importorskip("torch", reason="the extra `train` is not installed")
-    from mirage.routing.team import agents_rule
+    from mirage.routing.advantage import NEVER_H, _margins
 
-    random = np.random.default_rng(2)
-    agents = [random_agent(kind, Variant.COUNTS, random) for kind in KINDS]
-    rule, jobs = agents_rule(agents), bursts(KINDS, random)[:80]
-    waits_everywhere, everywhere = agents_rule(agents, wait_everywhere=True), 0
-    under_way = stream.Stream(KINDS, jobs)
-    for each in jobs:
-        asked = under_way.arrive(each)
-        table = Table(asked.now_s, 60, asked.states)
-        choice = decide(table, agents, each.demand, {"A100", "V100"})
-        assert choice is not None
-        assert rule(asked) == choice.partition
-        expected = stream.EVERYWHERE if choice.place is None else choice.partition
-        assert waits_everywhere(asked) == expected
-        everywhere += choice.place is None
-        under_way.submit(each, choice.partition)
-    assert 0 < everywhere < 80
-
-
-def test_agents_learn_to_send_jobs_where_they_wait_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two partitions, one with a quarter of the servers: better than drawing evenly, after a few
-    streams.
-    """
-    pytest.importorskip("torch", reason="the extra `train` is not installed")
-    from mirage.routing import team
-    from mirage.routing.team import agents_rule, train_on_streams
-
-    monkeypatch.setattr(team, "TRIALS", 2)
-    small: PartitionKind = replace(KINDS[0], name="small", servers=1, flavors=KINDS[0].flavors[:3])
-    large: PartitionKind = replace(KINDS[1], name="large", servers=4, flavors=KINDS[1].flavors[:3])
-    result = train_on_streams(
-        [small, large], Variant.COUNTS, streams=4, trace=None, seed=1, report=lambda _: None
-    )
-    random = np.random.default_rng(9)
-    streams = [bursts([small, large], random) for _ in range(4)]
-
-    def mean(rule: stream.StreamRule) -> float:
-        return float(
-            np.mean(
-                [
-                    np.mean(stream.route_stream([small, large], jobs, rule).wait_s)
-                    for jobs in streams
-                ]
-            )
-        )
-
-    assert mean(agents_rule(result.agents)) < 0.9 * mean(stream.random_partition(random))
+    kinds = [replace(KINDS[0], speeds=(1.0,)), replace(KINDS[1], speeds=(0.1,))]
+    rows = ((0.0,),) * width(kinds[0], Variant.CHOICE, 2)
+    agents = [
+        Agent(kind, Variant.CHOICE, (Layer(rows, (gain,)),))
+        for kind, gain in zip(kinds, (20.0, -20.0), strict=True)
+    ]
+    assert _margins(kinds, agents, [bursts(kinds, np.random.default_rng(1))])[0] == NEVER_H
 
 
 def test_train_and_evaluate_write_what_they_say(
     tmp_path: Path, trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("torch", reason="the extra `train` is not installed")
-    from mirage.routing import team
+    from mirage.routing import advantage
     from mirage.routing.model import read_model
 
-    monkeypatch.setattr(team, "UPDATES", 5)
+    for name, value in {"TRIALS": 1, "STEPS": 5, "SHARE": 0.02, "MARGINS_H": (0.0,)}.items():
+        monkeypatch.setattr(advantage, name, value)
     model = tmp_path / "m"
     assert (
         main(["route", "train", "--trace", str(trace), "--episodes", "2", "--out", str(model)]) == 0
@@ -273,7 +310,10 @@ def test_train_and_evaluate_write_what_they_say(
         "5",
         "--streams",
         "2",
+        "--known",
+        "1",
         "--model",
+        str(model),
         str(model),
     ]
     assert main(["route", "evaluate", *words, "--out", str(out)]) == 0
@@ -284,7 +324,8 @@ def test_train_and_evaluate_write_what_they_say(
     results = json.loads((out / "results.json").read_text())
     assert set(results["paper"]) == {"A100", "V100"}
     assert set(results["streams"]) == {"bursts", "history"}
-    assert results["streams"]["bursts"]["best-fit"]["completion_to_best_fit"] == 1
+    assert results["streams"]["bursts"]["-p A,B"]["completion_to_all"] == [1, 1, 1]
+    assert len(results["streams"]["history"]["agents"]["seeds"]) == 2
     figures = results["paper"]["A100"]["rules"]
     assert figures["best possible"]["run_h"] <= figures["first-fit"]["run_h"]
     assert "to naive: run" in (out / "report.html").read_text()
@@ -319,8 +360,10 @@ def test_wrong_use_is_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main(["route", "publish", "--model", str(tmp_path), "--every", "300"]) == 2
     assert "every state would be stale" in capsys.readouterr().err
     out = str(tmp_path / "m")
-    assert main(["route", "train", "--lesson", "paper", "--variant", "counts", "--out", out]) == 2
+    assert main(["route", "train", "--lesson", "paper", "--variant", "choice", "--out", out]) == 2
     assert "choose no server" in capsys.readouterr().err
+    assert main(["route", "publish"]) == 2
+    assert "give --model DIR, or --flavors FILE" in capsys.readouterr().err
 
 
 def test_agents_that_slurmctld_would_wait_for_too_long_are_refused(
@@ -328,7 +371,7 @@ def test_agents_that_slurmctld_would_wait_for_too_long_are_refused(
 ) -> None:
     pytest.importorskip("torch", reason="the extra `train` is not installed")
     from mirage.routing.model import save_model
-    from mirage.routing.publish import Publisher
+    from mirage.routing.publish import Publisher, agents_of
     from mirage.slurm.runner import Runner
 
     lines = (ROOT / "mirage/routing/flavors.toml").read_text().split("[V100]")[0]
@@ -337,9 +380,9 @@ def test_agents_that_slurmctld_would_wait_for_too_long_are_refused(
         lines.split('[[A100.flavors]]\nname = "f-A100"')[0].replace("servers = 2", "servers = 64")
     )
     words = ["--flavors", str(flavors), "--out", str(tmp_path / "m")]
-    assert main(["route", "train", "--variant", "ours", *words]) == 2
-    assert "train with `--variant counts`" in capsys.readouterr().err
+    assert main(["route", "train", "--lesson", "paper", "--variant", "ours", *words]) == 2
+    assert "train with `--variant choice`" in capsys.readouterr().err
     agent = random_agent(replace(KINDS[0], servers=200), Variant.OURS, np.random.default_rng(1))
     save_model(tmp_path / "m", [agent], "nothing", 1, {})
     with pytest.raises(InputError, match="since slurmctld waits"):
-        Publisher(tmp_path / "m", tmp_path, Runner(), 60)
+        Publisher(agents_of(tmp_path / "m", ""), tmp_path, Runner(), 60)

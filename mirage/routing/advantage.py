@@ -1,0 +1,216 @@
+"""What a job gains by being kept off a partition, and agents that learn it.
+
+At an arrival the simulated cluster is forked: once the job goes where the rule without agents sends
+it (best fit where there is room, else to all partitions), and once for each of these partitions
+where that rule sends it without this one. Run times and the next `AHEAD` arrivals are those of the
+stream, the same in all forks, and each of these arrivals goes to all partitions. The difference of
+the summed completion times, of all jobs that are there or arrive, is the advantage: exact for this
+stream. The network learns its mean, since it sees neither run times nor arrivals.
+
+Policy iteration: from the second round on, the streams are routed by the agents of the round before,
+so that they learn what they then meet. A margin of each partition, chosen on other streams of the
+training part, is taken off the values: noise must keep no job off a partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+
+from mirage.rl.fit import descend, seeded
+from mirage.routing.agent import Agent, Layer
+from mirage.routing.arrivals import StreamJob, draw_stream, read_history
+from mirage.routing.flavors import PartitionKind
+from mirage.routing.network import AgentOptions, TrainedAgents, make_network, to_agent
+from mirage.routing.state import Variant, choice_blocks, job_features
+from mirage.routing.stream import (
+    Arriving,
+    Stream,
+    StreamRule,
+    agents_rule,
+    room_rule,
+    route_stream,
+)
+from slurm_sim.seconds import HOUR_S
+
+STREAMS, ROUNDS = 40, 2
+"""In all, and rounds of policy iteration, which share them evenly."""
+AHEAD = 30
+"""Arrivals that a fork sees."""
+SHARE = 0.3
+"""Of the arrivals at which the forks are made."""
+MOST_H = 24.0
+"""A larger gain or loss counts as this."""
+STEPS = 3000
+"""Gradient steps after each round, from the weights of the round before."""
+TRIALS = 12
+"""Streams on which the margins are chosen."""
+FIRST_MARGIN_H = 2.0
+"""Of all rounds but the last."""
+NEVER_H = 1000.0
+"""As a margin: no job is kept off."""
+MARGINS_H = (0.0, 1.0, 3.0, 8.0, NEVER_H)
+OPTIONS = AgentOptions(hidden=(16, 8), rate=3e-3, batch=256)
+
+
+class Gain(NamedTuple):
+    """One partition at one arrival."""
+
+    partition: int
+    inputs: list[float]
+    gain_h: float
+
+
+def gains_at(stream: Stream, asked: Arriving, coming: Sequence[StreamJob]) -> list[Gain]:
+    """What the job that arrives gains by being kept off each partition that it would go to."""
+    job, ahead = stream.jobs[stream.count], stream.ahead(coming)
+    total_s: dict[str, int] = {}
+
+    def completion_s(partitions: str) -> int:
+        if partitions not in total_s:
+            tried = ahead.fork()
+            tried.submit(job, partitions)
+            total_s[partitions] = tried.total_s()
+        return total_s[partitions]
+
+    usual = room_rule(asked)
+    fits = {index for index, _ in asked.fitting}
+    flavors = [
+        kind.flavor_of(job.demand) if index in fits else None
+        for index, kind in enumerate(stream.kinds)
+    ]
+    blocks = choice_blocks(asked.states, flavors, asked.now_s)
+    found = []
+    for index, (kind, flavor) in enumerate(zip(stream.kinds, flavors, strict=True)):
+        if flavor is not None and kind.name in usual.split(","):
+            gain_s = completion_s(usual) - completion_s(room_rule(asked.without(kind.name)))
+            inputs = blocks + job_features(kind, flavor, job.demand.limit_s)
+            found.append(Gain(index, inputs, gain_s / HOUR_S))
+    return found
+
+
+def gains_of(
+    kinds: Sequence[PartitionKind],
+    jobs: Sequence[StreamJob],
+    rule: StreamRule,
+    random: np.random.Generator,
+) -> list[Gain]:
+    """Of a share of a stream's arrivals; the rule routes the stream."""
+    stream, found = Stream(kinds, jobs), list[Gain]()
+    for number, job in enumerate(jobs):
+        asked = stream.arrive(job)
+        if len(asked.fitting) > 1 and random.random() < SHARE:
+            coming = jobs[number + 1 : number + 1 + AHEAD]
+            found += gains_at(stream, _some_of(asked, random), coming)
+        stream.submit(job, rule(asked))
+    return found
+
+
+def _some_of(asked: Arriving, random: np.random.Generator) -> Arriving:
+    """Of more than two partitions sometimes one less: the agents are asked so after one has kept the
+    job off its own.
+    """
+    names = [state.kind.name for _, state in asked.fitting]
+    if len(names) > 2 and random.random() < 0.5:
+        return asked.without(str(random.choice(names)))
+    return asked
+
+
+@dataclass
+class Learner:
+    """One partition's network and all gains that it has seen."""
+
+    kind: PartitionKind
+    network: nn.Sequential
+    options: AgentOptions
+
+    def fit(self, gains: Sequence[Gain], random: np.random.Generator) -> None:
+        """Least squares on the gains, bounded by `MOST_H`."""
+        if not gains:
+            return
+        inputs = torch.tensor([gain.inputs for gain in gains])
+        wanted = torch.tensor([gain.gain_h for gain in gains]).clamp(-MOST_H, MOST_H)
+        optimizer = torch.optim.AdamW(
+            self.network.parameters(), lr=self.options.rate, weight_decay=1e-2
+        )
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
+        for _ in range(STEPS):
+            rows = torch.from_numpy(random.integers(len(gains), size=self.options.batch))
+            found = self.network(inputs[rows]).squeeze(1)
+            descend(optimizer, nn.functional.mse_loss(found, wanted[rows]))
+            schedule.step()
+
+    def agent(self) -> Agent:
+        return to_agent(self.kind, Variant.CHOICE, self.network)
+
+
+def with_margin(agent: Agent, margin_h: float) -> Agent:
+    """The agent with its value lowered."""
+    last = agent.layers[-1]
+    lowered = Layer(last.weights, tuple(value - margin_h for value in last.bias))
+    return replace(agent, layers=(*agent.layers[:-1], lowered))
+
+
+def train_on_streams(
+    kinds: Sequence[PartitionKind],
+    *,
+    streams: int | None,
+    trace: Path | None,
+    seed: int,
+    report: Callable[[str], None],
+    options: AgentOptions = OPTIONS,
+) -> TrainedAgents:
+    """Trains all agents. Raises InputError for a bad trace."""
+    history = read_history(trace).part(test=False) if trace else None
+    each = max((streams or STREAMS) // ROUNDS, 1)
+    with seeded(seed) as random:
+        learners = [
+            Learner(kind, make_network(kind, Variant.CHOICE, options.hidden, len(kinds)), options)
+            for kind in kinds
+        ]
+        gains: list[Gain] = []
+        rule: StreamRule = room_rule
+        for number in range(ROUNDS):
+            for _ in range(each):
+                gains += gains_of(kinds, draw_stream(kinds, history, random), rule, random)
+            for index, learner in enumerate(learners):
+                learner.fit([gain for gain in gains if gain.partition == index], random)
+            report(f"round {number + 1}/{ROUNDS}: {len(gains)} gains")
+            rule = agents_rule([with_margin(one.agent(), FIRST_MARGIN_H) for one in learners])
+        trials = [draw_stream(kinds, history, random) for _ in range(TRIALS)]
+        margins_h = _margins(kinds, [learner.agent() for learner in learners], trials)
+    report(f"margins: {margins_h} h")
+    agents = tuple(
+        with_margin(learner.agent(), margin)
+        for learner, margin in zip(learners, margins_h, strict=True)
+    )
+    source = f"the first part of {trace.name} and bursts" if trace else "bursts"
+    facts = options.plain | {"rounds": ROUNDS, "ahead": AHEAD, "gains": len(gains)}
+    return TrainedAgents(
+        agents=agents,
+        lesson=f"{ROUNDS * each} streams from {source}",
+        facts=facts | {"steps": STEPS, "margins_h": margins_h},
+    )
+
+
+def _margins(
+    kinds: Sequence[PartitionKind],
+    agents: Sequence[Agent],
+    streams: Sequence[Sequence[StreamJob]],
+) -> list[float]:
+    """Of each partition in turn the margin with the least mean completion on these streams."""
+    margins_h, least_s = [NEVER_H] * len(agents), np.inf
+    for index in range(len(agents)):
+        for margin in MARGINS_H:
+            tried = [*margins_h[:index], margin, *margins_h[index + 1 :]]
+            rule = agents_rule([with_margin(*each) for each in zip(agents, tried, strict=True)])
+            means = [np.mean(route_stream(kinds, jobs, rule).completion_s) for jobs in streams]
+            if np.mean(means) < least_s:
+                margins_h, least_s = tried, float(np.mean(means))
+    return margins_h
