@@ -4,8 +4,9 @@ in every choice.
 Pure: everything comes in as arguments. Of the partitions that the user may use and that have a
 flavour for the job:
 
-- without agents it goes where it would start now, to the fastest, of equal ones to the tightest
-  server; if it has to wait, to all of them, and Slurm starts it where it first can;
+- without agents it is kept off a slow partition where, by limits, it would be over sooner elsewhere.
+  If the rest are equally fast it goes where it would start now, to the one with the tightest server.
+  Else, and if it has to wait, it goes to all of the rest, and Slurm starts it where it first can;
 - an agent of `Variant.CHOICE` may keep it off its partition, where it expects a gain by that: one
   after the other, the largest gain first, and the rule above decides among the rest;
 - other agents choose a server: the job goes where the value of its best action is highest, and if
@@ -54,11 +55,11 @@ class Choice:
     """Where a job goes."""
 
     partitions: tuple[str, ...]
-    """The first one is what it is expected in; several: Slurm starts it where it first can."""
+    """The first one is where it is expected; several: Slurm starts it where it first can."""
     flavors: tuple[int, ...]
     """Its flavour in each of them."""
     place: int | None
-    """The server that it would take (0 for all of them); None: it has to wait."""
+    """The server that it would take in the first one (0 for all of them); None: it has to wait."""
 
     @property
     def names(self) -> str:
@@ -102,7 +103,8 @@ def decide(
         return None
     if agents[fits[0].index].variant.has_actions:
         return _by_actions(fits, agents, demand.limit_s, table.at_s)
-    return _by_room(_kept(table, fits, agents, demand.limit_s) if agents[0].layers else fits)
+    fast = _fast_enough(fits, demand.limit_s, table.at_s)
+    return _by_room(_kept(table, fast, agents, demand.limit_s) if agents[0].layers else fast)
 
 
 def _to_all(fits: Sequence[_Fit]) -> Choice:
@@ -112,12 +114,48 @@ def _to_all(fits: Sequence[_Fit]) -> Choice:
 
 
 def _by_room(fits: Sequence[_Fit]) -> Choice:
-    """Best fit where there is room, else all partitions."""
+    """Of equally fast partitions best fit where there is room, else all; of others all, first the
+    fastest in which it would start now.
+    """
     ready = [fit for fit in fits if fit.state.may_start(fit.flavor)]
     if not ready:
         return _to_all(fits)
     found = min(ready, key=lambda fit: (-fit.state.kind.speed, _fewest_free(fit)))
-    return Choice((found.state.kind.name,), (found.flavor,), _tightest(found))
+    are_equal = len({fit.state.kind.speed for fit in fits}) == 1
+    rest = [] if are_equal else [fit for fit in fits if fit is not found]
+    return replace(_to_all([found, *rest]), place=_tightest(found))
+
+
+def _fast_enough(fits: Sequence[_Fit], limit_s: int | None, at_s: int) -> list[_Fit]:
+    """The partitions in which the job may start without being over later than elsewhere: the one
+    where most time is lost goes first, and only where the rule would send the job.
+    """
+    left = list(fits)
+    while len(left) > 1:
+        names = _by_room(left).partitions
+        most, worst = 0.0, None
+        for fit in left:
+            lost_s = _lost_s(fit, left, limit_s, at_s) if fit.state.kind.name in names else 0.0
+            if lost_s > most:
+                most, worst = lost_s, fit
+        if worst is None:
+            break
+        left.remove(worst)
+    return left
+
+
+def _lost_s(fit: _Fit, fits: Sequence[_Fit], limit_s: int | None, at_s: int) -> float:
+    """By how much the job is over later if it starts here now than if it waits for a faster
+    partition, by limits; 0 or less: none is sooner.
+    """
+    speed, most = fit.state.kind.speed, 0.0
+    limit = fit.state.kind.flavors[fit.flavor].limit_s if limit_s is None else limit_s
+    for other in fits:
+        if other.state.kind.speed > speed:
+            saved_s = limit / speed - limit / other.state.kind.speed
+            wait_s = 0.0 if other.state.may_start(other.flavor) else other.state.work_s(at_s)
+            most = max(most, saved_s - wait_s)
+    return most
 
 
 def _tightest(fit: _Fit) -> int:
@@ -191,8 +229,8 @@ def limit_of(table: Table, choice: Choice, demand: Demand) -> int:
 
 
 def corrected(table: Table, routed: Iterable[RoutedJob]) -> Table:
-    """The table as it would be with these jobs in it: started where they were placed, or waiting,
-    in each of their partitions.
+    """The table as it would be with these jobs in it: started where they were placed, or waiting in
+    each of their partitions.
 
     Of the second in which the cluster was looked at they count too: better one job twice than a
     burst unseen.
@@ -201,13 +239,12 @@ def corrected(table: Table, routed: Iterable[RoutedJob]) -> Table:
     for job in routed:
         if job.at_s < table.at_s:
             continue
-        place = job.choice.place
-        for name, flavor in zip(job.choice.partitions, job.choice.flavors, strict=True):
-            state = partitions.get(name)
-            if state is None:
-                continue
-            if place is not None and place in state.places(flavor):
-                state.take(flavor, place, job.at_s + job.limit_s)
-            else:
-                state.wait(flavor, job.limit_s)
+        place, names = job.choice.place, job.choice.partitions
+        first = partitions.get(names[0])
+        if first and place is not None and place in first.places(job.choice.flavors[0]):
+            first.take(job.choice.flavors[0], place, job.at_s + job.limit_s)
+            continue
+        for name, flavor in zip(names, job.choice.flavors, strict=True):
+            if name in partitions:
+                partitions[name].wait(flavor, job.limit_s // len(names))
     return replace(table, partitions=tuple(partitions.values()))

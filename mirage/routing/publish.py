@@ -38,7 +38,7 @@ class Publisher:
         self._agents = tuple(agents)
         for agent in agents:
             agent.check_team(len(agents))
-        check_products(sum(agent.products for agent in self._agents))
+        check_products([agent.products for agent in agents], agents[0].variant)
         self._text = agents_text(self._agents)
         self._run, self._runner, self._valid_s = run, runner, valid_s
 
@@ -111,11 +111,12 @@ def _queue(state: PartitionState, snapshot: Snapshot) -> None:
     """Puts the waiting jobs in; those that no flavour covers count as the largest."""
     kind = state.kind
     for job in snapshot.jobs:
-        if job.is_queueing and kind.name in job.partition.split(","):
+        names = job.partition.split(",")
+        if job.is_queueing and kind.name in names:
             found = kind.flavor_of(_demand(job))
             flavor = len(kind.flavors) - 1 if found is None else found
             longest_s = kind.flavors[flavor].limit_s
-            state.wait(flavor, min(job.time_limit_s or longest_s, longest_s))
+            state.wait(flavor, min(job.time_limit_s or longest_s, longest_s) // len(names))
 
 
 def _demand(job: Job) -> Demand:

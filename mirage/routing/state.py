@@ -87,7 +87,9 @@ class PartitionState:
     queued: list[int] = field(default_factory=list)
     """Waiting jobs of each flavour,"""
     queued_s: int = 0
-    """and the GPU-seconds that they may take, by their limits."""
+    """and the GPU-seconds that they may take, by their limits; of a job that waits in several
+    partitions each has its part.
+    """
 
     @classmethod
     def empty(cls, kind: PartitionKind) -> PartitionState:
@@ -117,6 +119,17 @@ class PartitionState:
     def may_start(self, flavor: int) -> bool:
         """Whether a job of this flavour would start now: there is room, and nobody waits."""
         return not any(self.queued) and bool(self.places(flavor))
+
+    def work_s(self, now_s: int) -> float:
+        """How long all GPUs would be busy, by limits, with what runs and what waits. A server's jobs
+        end halfway between its next and its last end.
+        """
+        gpu_s, gpus = float(self.queued_s), 0
+        for server in self.servers:
+            gpus += server.total[0]
+            left_s = max(server.next_end_s + server.last_end_s - 2 * now_s, 0)
+            gpu_s += (server.total[0] - server.free[0]) * left_s / 2
+        return gpu_s / gpus
 
     def tightest(self, places: Sequence[int]) -> int:
         """Of servers the one with the fewest free GPUs; of equal ones the first."""

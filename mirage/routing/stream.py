@@ -172,9 +172,10 @@ class Stream:
                 server.next_end_s = min(server.next_end_s or end_s, end_s)
                 server.last_end_s = max(server.last_end_s, end_s)
         for job in pending:
-            flavor = kind.flavor_of(_demand(job)) if kind.name in _names(job) else None
+            names = _names(job)
+            flavor = kind.flavor_of(_demand(job)) if kind.name in names else None
             if flavor is not None:
-                state.wait(flavor, job.time_limit_s or 0)
+                state.wait(flavor, (job.time_limit_s or 0) // len(names))
         return state
 
     def _work_s(

@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from mirage.errors import InputError
-from mirage.routing.advantage import train_on_streams
+from mirage.routing.advantage import OPTIONS, train_on_streams
 from mirage.routing.agent import check_products
 from mirage.routing.arrivals import stream_sizes
 from mirage.routing.dqn import train_on_episodes
@@ -29,7 +29,7 @@ def train_agents(
     report: Callable[[str], None],
 ) -> TrainedAgents:
     """Trains by the lesson's name, ``paper`` or ``streams``. Raises InputError."""
-    check_products(sum(_products(kind, variant, len(kinds)) for kind in kinds))
+    check_products([_products(kind, variant, len(kinds)) for kind in kinds], variant)
     stream_sizes(kinds)
     if (lesson == "streams") != (variant is Variant.CHOICE):
         raise InputError(
@@ -47,5 +47,6 @@ def train_agents(
 
 
 def _products(kind: PartitionKind, variant: Variant, partitions: int) -> int:
-    sizes = layer_sizes(kind, variant, AgentOptions().hidden, partitions)
+    options = OPTIONS if variant is Variant.CHOICE else AgentOptions()
+    sizes = layer_sizes(kind, variant, options.hidden, partitions)
     return sum(inputs * outputs for inputs, outputs in pairwise(sizes))

@@ -107,23 +107,32 @@ local function take(partition, agent, index, flavor, end_s)
     end
 end
 
+-- Starts a job where it was placed; false: there is no room any more, or it has no place.
+local function start_job(partition, agent, flavor, place, end_s)
+    if place and flavor.servers > 1 and all_have_room(partition, flavor) then
+        for index = 1, #partition.servers do
+            take(partition, agent, index, flavor, end_s)
+        end
+        return true
+    elseif place and flavor.servers == 1 and has_room(partition.servers[place], flavor) then
+        take(partition, agent, place, flavor, end_s)
+        return true
+    end
+    return false
+end
+
 -- Puts a job into the state that was routed at routed.at_s: where it was placed, or into the queues.
 function M.correct(state, agents, routed)
-    local end_s = routed.at_s + routed.limit_s
+    local first = routed.partitions[1]
+    local flavor = agents[first].flavors[routed.flavors[1]]
+    if start_job(state.partitions[first], agents[first], flavor, routed.place, routed.at_s + routed.limit_s) then
+        return
+    end
     for number_of, index in ipairs(routed.partitions) do
-        local partition, agent, place = state.partitions[index], agents[index], routed.place
-        local chosen = routed.flavors[number_of]
-        local flavor = agent.flavors[chosen]
-        if place and flavor.servers > 1 and all_have_room(partition, flavor) then
-            for server = 1, #partition.servers do
-                take(partition, agent, server, flavor, end_s)
-            end
-        elseif place and flavor.servers == 1 and has_room(partition.servers[place], flavor) then
-            take(partition, agent, place, flavor, end_s)
-        else
-            partition.queued[chosen] = partition.queued[chosen] + 1
-            partition.queued_s = partition.queued_s + flavor.gpus * routed.limit_s
-        end
+        local partition, chosen = state.partitions[index], routed.flavors[number_of]
+        local limit_s = math.floor(routed.limit_s / #routed.partitions)
+        partition.queued[chosen] = partition.queued[chosen] + 1
+        partition.queued_s = partition.queued_s + agents[index].flavors[chosen].gpus * limit_s
     end
 end
 
@@ -315,12 +324,16 @@ local function fits_of(agents, job, allowed)
     return partitions, flavors
 end
 
--- A choice: to the partition with this number in the list alone, or to all of them (nil).
-local function choice_of(partitions, flavors, number_of, place)
-    if number_of then
-        partitions, flavors = { partitions[number_of] }, { flavors[number_of] }
+-- A choice: first to the partition with this number in the list, if there is one, then to the others, if `others`.
+local function choice_of(partitions, flavors, first, place, others)
+    local chosen = { partitions = { partitions[first] }, flavors = { flavors[first] }, place = place }
+    for number_of = 1, others and #partitions or 0 do
+        if number_of ~= first then
+            chosen.partitions[#chosen.partitions + 1] = partitions[number_of]
+            chosen.flavors[#chosen.flavors + 1] = flavors[number_of]
+        end
     end
-    return { partitions = partitions, flavors = flavors, place = place }
+    return chosen
 end
 
 -- Where a job of this flavour would start now: there is room, and nobody waits. nil: nowhere.
@@ -336,12 +349,15 @@ local function start_of(partition, flavor)
     return tightest(partition, flavor)
 end
 
--- Without agents: where it would start now, in the fastest partition, of equal ones on the tightest server; else all.
+-- Of equally fast partitions best fit where there is room, else all; of others all, first the fastest in which it would
+-- start now.
 local function by_room(state, agents, partitions, flavors)
     local best, where, fewest, fastest
+    local are_equal = true
     for number_of, index in ipairs(partitions) do
         local partition, agent = state.partitions[index], agents[index]
         local place = start_of(partition, agent.flavors[flavors[number_of]])
+        are_equal = are_equal and agent.speed == agents[partitions[1]].speed
         if place then
             local free = partition.servers[place].free[1]
             if not best or agent.speed > fastest or agent.speed == fastest and free < fewest then
@@ -349,7 +365,7 @@ local function by_room(state, agents, partitions, flavors)
             end
         end
     end
-    return choice_of(partitions, flavors, best, where)
+    return choice_of(partitions, flavors, best or 1, where, not best or not are_equal)
 end
 
 local function by_actions(state, agents, partitions, flavors, limit_s)
@@ -360,7 +376,7 @@ local function by_actions(state, agents, partitions, flavors, limit_s)
             highest, best, where = value, number_of, place
         end
     end
-    return choice_of(partitions, flavors, where and best, where)
+    return choice_of(partitions, flavors, where and best or 1, where, not where)
 end
 
 -- What all agents see of a partition, from seen[n + 1] on, if the job has this flavour there.
@@ -379,6 +395,74 @@ local function set_block(seen, n, partition, agent, chosen)
     seen[n + 7] = partition.lasts_s / many / longest_s
     seen[n + 8] = math.min(jobs, unit) / unit
     seen[n + 9] = queued_work(partition, longest_s)
+end
+
+-- How long all GPUs would be busy, by limits, with what runs and what waits.
+local function work_of(partition)
+    local gpu_s, gpus = partition.queued_s, 0
+    for index = 1, #partition.servers do
+        local server = partition.servers[index]
+        gpus = gpus + server.total[1]
+        local left_s = math.max(server.next_end_s + server.last_end_s - 2 * partition.at_s, 0)
+        gpu_s = gpu_s + (server.total[1] - server.free[1]) * left_s / 2
+    end
+    return gpu_s / gpus
+end
+
+-- By how much the job is over later if it starts in this partition now than if it waits for a faster one, by limits.
+local function lost_in(state, agents, partitions, flavors, number_of, limit_s)
+    local agent, most = agents[partitions[number_of]], 0
+    local limit = limit_s or agent.flavors[flavors[number_of]].limit_s
+    for other_of, index in ipairs(partitions) do
+        local other = agents[index]
+        if other.speed > agent.speed then
+            local saved_s = limit / agent.speed - limit / other.speed
+            local partition = state.partitions[index]
+            local wait_s = start_of(partition, other.flavors[flavors[other_of]]) and 0 or work_of(partition)
+            most = math.max(most, saved_s - wait_s)
+        end
+    end
+    return most
+end
+
+local function is_among(list, item)
+    for number_of = 1, #list do
+        if list[number_of] == item then
+            return true
+        end
+    end
+    return false
+end
+
+-- Takes partitions out of the lists until `worth` of none of those where the job would go is above 0, the highest
+-- first. Returns where it goes.
+local function without_worst(state, agents, partitions, flavors, worth)
+    local choice = by_room(state, agents, partitions, flavors)
+    while #partitions > 1 do
+        local most, worst = 0, nil
+        for number_of, index in ipairs(partitions) do
+            if is_among(choice.partitions, index) then
+                local value = worth(number_of, index)
+                if value > most then
+                    most, worst = value, number_of
+                end
+            end
+        end
+        if not worst then
+            break
+        end
+        table.remove(partitions, worst)
+        table.remove(flavors, worst)
+        choice = by_room(state, agents, partitions, flavors)
+    end
+    return choice
+end
+
+-- Without agents: kept off slow partitions, then where it would start now, else all.
+local function by_speed(state, agents, partitions, flavors, limit_s)
+    return without_worst(state, agents, partitions, flavors, function(number_of)
+        return lost_in(state, agents, partitions, flavors, number_of, limit_s)
+    end)
 end
 
 local blocks = {} -- what all agents see, and, behind it, what one sees of the job
@@ -402,37 +486,13 @@ local function gain_of(agent, chosen, n, limit_s)
     return check_finite(value_of(last, start, count, 1), agent)
 end
 
-local function is_among(list, item)
-    for number_of = 1, #list do
-        if list[number_of] == item then
-            return true
-        end
-    end
-    return false
-end
-
--- Takes the partition out whose agent gains most by keeping the job off it, then the next one. Only those are asked
--- where the job would go. Returns where it goes.
+-- The same, and each agent may keep the job off its partition where it expects a gain.
 local function by_gain(state, agents, partitions, flavors, limit_s)
-    local choice = by_room(state, agents, partitions, flavors)
-    while #partitions > 1 do
-        local n, most, worst = set_blocks(state, agents, partitions, flavors), 0, nil
-        for number_of, index in ipairs(partitions) do
-            if is_among(choice.partitions, index) then
-                local value = gain_of(agents[index], flavors[number_of], n, limit_s)
-                if value > most then
-                    most, worst = value, number_of
-                end
-            end
-        end
-        if not worst then
-            break
-        end
-        table.remove(partitions, worst)
-        table.remove(flavors, worst)
-        choice = by_room(state, agents, partitions, flavors)
-    end
-    return choice
+    by_speed(state, agents, partitions, flavors, limit_s)
+    return without_worst(state, agents, partitions, flavors, function(number_of, index)
+        local n = set_blocks(state, agents, partitions, flavors)
+        return gain_of(agents[index], flavors[number_of], n, limit_s)
+    end)
 end
 
 -- Where a job goes: { partitions, flavors, place, limit_s, names }: numbers from 1 (place nil: it waits), and the
@@ -446,10 +506,10 @@ function M.decide(state, agents, job, allowed)
     local choice
     if agents[1].has_actions then
         choice = by_actions(state, agents, partitions, flavors, job.limit_s)
-    elseif #partitions > 1 and #agents[1].layers > 0 then
+    elseif #agents[1].layers > 0 then
         choice = by_gain(state, agents, partitions, flavors, job.limit_s)
     else
-        choice = by_room(state, agents, partitions, flavors)
+        choice = by_speed(state, agents, partitions, flavors, job.limit_s)
     end
     local names = {}
     for number_of, index in ipairs(choice.partitions) do

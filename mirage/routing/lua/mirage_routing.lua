@@ -228,13 +228,14 @@ local function server_of(reader, choice)
     return reader.state.partitions[index].servers[choice.place].name
 end
 
-local function change(job, comment, choice, server)
-    job.partition = choice.names
+local function change(job, comment, reader, choice, server)
+    local name = server and reader.state.partitions[choice.partitions[1]].name or choice.names
+    job.partition = name
     if server then
         job.req_nodes = server
     end
     job.comment = is_set(comment) and comment .. " routed_by=mirage" or "routed_by=mirage"
-    slurm.log_user("mirage: routed to partition %s", server and choice.names .. ", server " .. server or choice.names)
+    slurm.log_user("mirage: routed to partition %s", server and name .. ", server " .. server or name)
 end
 
 -- What became of it: "routed", "left_alone", "stale". What most jobs are left alone for is looked at first.
@@ -260,7 +261,7 @@ local function route(reader, options, job, parts)
         return "left_alone" -- that it waits in its partition is what its user has said
     end
     reader:note(choice, now_s)
-    change(job, comment, choice, server)
+    change(job, comment, reader, choice, server)
     return "routed"
 end
 

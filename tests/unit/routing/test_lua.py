@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from mirage.routing.agent import Agent, Layer, no_agents
-from mirage.routing.decide import Choice, RoutedJob, corrected, decide, limit_of
+from mirage.routing.decide import Choice, RoutedJob, Table, corrected, decide, limit_of
 from mirage.routing.flavors import Demand, paper_partitions
 from mirage.routing.state import PartitionState, Variant, width
 from mirage.routing.table import (
@@ -232,11 +232,30 @@ def test_without_agents_a_job_goes_where_it_starts_now_else_everywhere() -> None
     faster = replace(table, partitions=tuple(map(PartitionState.empty, fast)))
     found = decide(faster, no_agents(fast), Demand(4), both)
     assert found is not None
-    assert found.names == "A100"
+    assert found.names == "A100"  # the fast one has room
     table.partitions[1].wait(2, 3600)
     assert choice(no_agents(kinds), 4) == ("A100", 0)  # somebody waits for V100
     table.partitions[0].wait(0, 3600)
     assert choice(no_agents(kinds), 4) == ("A100,V100", None)
+
+
+def test_without_agents_a_job_waits_for_a_fast_partition_where_it_is_sooner_over() -> None:
+    """Twice as fast: a job of ten hours may wait for ten."""
+    fast, slow = paper_partitions()
+    kinds = (replace(fast, speeds=(1.0,)), replace(slow, speeds=(0.5,)))
+
+    def names(busy_h: int, limit_h: int) -> str:
+        table = Table(NOW_S, 600, tuple(map(PartitionState.empty, kinds)))
+        for place in (0, 1):
+            table.partitions[0].take(2, place, NOW_S + busy_h * 3600)
+        demand = Demand(8, limit_s=limit_h * 3600)
+        found = decide(table, no_agents(kinds), demand, {"A100", "V100"})
+        assert found is not None
+        return found.names
+
+    assert names(busy_h=9, limit_h=10) == "A100"
+    assert names(busy_h=11, limit_h=10) == "V100,A100"  # V100 has room
+    assert names(busy_h=9, limit_h=8) == "V100,A100"
 
 
 def test_an_agent_keeps_a_job_off_its_partition_only_where_it_expects_a_gain() -> None:

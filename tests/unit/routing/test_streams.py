@@ -177,13 +177,15 @@ def test_who_knows_run_times_goes_where_servers_get_free_first() -> None:
 
 
 def test_being_kept_off_a_slow_partition_gains_what_the_job_runs_shorter() -> None:
-    """The fast servers are free in an hour; the job would run for four more on a slow one."""
+    """The fast servers are free in an hour, by limits in fifty; on a slow one the job would run for
+    four more.
+    """
     pytest.importorskip("torch", reason="the extra `train` is not installed")
     from mirage.routing.advantage import gains_at
 
     jobs = [
-        StreamJob(0, HOUR, Demand(8, 8, 8, 10 * HOUR)),
-        StreamJob(0, HOUR, Demand(8, 8, 8, 10 * HOUR)),
+        StreamJob(0, HOUR, Demand(8, 8, 8, 90 * HOUR)),
+        StreamJob(0, HOUR, Demand(8, 8, 8, 90 * HOUR)),
         StreamJob(10, 4 * HOUR, Demand(8, 8, 8, 40 * HOUR)),
     ]
     under_way = stream.Stream(UNEQUAL, jobs)
