@@ -15,6 +15,12 @@ from slurm_sim.traces.inference import Inference
 Ints = NDArray[np.int64]
 SHORTEST = 3
 """Jobs in a series, from which on it counts as a chain."""
+EQUAL = ["user", "partition", "nodes", "timelimit_s"]
+"""What the jobs of a chain have in common."""
+HELD_S = 60
+"""A job that became eligible later than this after its submission was held. slurmctld lets it go
+within this after the end of the job that it waited for.
+"""
 SUBMITTED_S = 120
 """A script that submits its successor does so within this of its own start or end."""
 LATEST_S = 600
@@ -76,10 +82,10 @@ class Habits:
 def habits_of(trace: Trace, inferred: Inference) -> Habits:
     """Chains of three jobs or more that ran for half a day. An estimate: a log has no word for one.
 
-    Dependencies are those that the log tells or lets infer. Arrays are those of which one task runs
-    at a time. A series by resubmission: jobs of one user, partition, size and limit, of which never
-    two run at once; each is submitted while the one before runs, or soon after; most fill their
-    limit, or are submitted by a script.
+    Dependencies are those that the log names, shows by when a job became eligible, or lets infer.
+    Arrays are those of which one task runs at a time. A series by resubmission: jobs of one user,
+    partition, size and limit, of which never two run at once; each is submitted while the one
+    before runs, or soon after; most fill their limit, or are submitted by a script.
     """
     count = len(trace)
     used = np.zeros(count, dtype=np.bool_)
@@ -103,6 +109,8 @@ def _dependencies(trace: Trace, inferred: Inference) -> Ints:
     found = np.full(len(trace), -1, dtype=np.int64)
     if inferred.chains_are_used:
         found = inferred.chains.predecessor.copy()
+    released = _released(trace)
+    found = np.where(released >= 0, released, found)
     if "dependency" in trace.jobs.columns:
         rows = {str(job): row for row, job in enumerate(trace.text("job_id"))}
         named = (
@@ -111,6 +119,30 @@ def _dependencies(trace: Trace, inferred: Inference) -> Ints:
         known = named.map(rows)
         has = known.notna().to_numpy()
         found[has] = known[has].to_numpy(dtype=np.int64)
+    return found
+
+
+def _released(trace: Trace) -> Ints:
+    """Held jobs that became eligible as an equal job of the same user ended: that job; (jobs,)."""
+    found = np.full(len(trace), -1, dtype=np.int64)
+    if "eligible" not in trace.jobs.columns:
+        return found
+    eligible, end = trace.column("eligible"), trace.column("end")
+    code = trace.jobs.groupby(EQUAL, sort=False, dropna=False).ngroup().to_numpy()
+    user = trace.text("user")
+    ended = np.flatnonzero(trace.ran & ~np.isnan(end))
+    held = np.flatnonzero(trace.ran & (user != "") & (eligible - trace.column("submit") > HELD_S))
+    if not len(ended) or not len(held):
+        return found
+    base = float(np.min(end[ended]))
+    span = float(max(np.max(end[ended]), np.max(eligible[held])) - base) + 2 * HELD_S
+    order = ended[np.argsort(code[ended] * span + end[ended] - base, kind="stable")]
+    keys = code[order] * span + end[order] - base
+    wanted = code[held] * span + eligible[held] - base + 1
+    before = order[np.maximum(np.searchsorted(keys, wanted, side="right") - 1, 0)]
+    gap = eligible[held] - end[before]
+    is_it = (code[before] == code[held]) & (gap >= -1) & (gap <= HELD_S) & (before != held)
+    found[held[is_it]] = before[is_it]
     return found
 
 
@@ -137,8 +169,7 @@ def _resubmissions(trace: Trace, used: NDArray[np.bool_]) -> Ints:
     found = np.full(len(trace), -1, dtype=np.int64)
     user, start, end = trace.text("user"), trace.column("start"), trace.column("end")
     rows = np.flatnonzero(trace.ran & ~used & (user != "") & ~np.isnan(start) & ~np.isnan(end))
-    parts = ["user", "partition", "nodes", "timelimit_s"]
-    code = trace.jobs.groupby(parts, sort=False, dropna=False).ngroup().to_numpy()
+    code = trace.jobs.groupby(EQUAL, sort=False, dropna=False).ngroup().to_numpy()
     order = rows[np.lexsort((start[rows], code[rows]))]
     before, after = order[:-1], order[1:]
     # The latest end so far in the group: whoever starts before it overlaps with some job.

@@ -106,6 +106,22 @@ def test_an_array_of_which_one_task_runs_is_a_chain():
     assert (arrays.chains, arrays.jobs) == (1, 4)
 
 
+def test_a_chain_whose_links_wait_for_nodes_is_known_by_when_they_became_eligible():
+    links, end = [], 0
+    for _ in range(5):
+        start = end + 5 * HOUR_S
+        links.append(
+            job(0, start, 8 * HOUR_S, user="dep", nodes=2, timelimit_s=8 * HOUR_S, eligible=end + 1)
+        )
+        end = start + 8 * HOUR_S
+    others = [each | {"eligible": each["submit"]} for each in busy()]
+    history = trace([*others, *links])
+    habits = habits_of(history, infer(history))
+    habit = next(habit for habit in habits.by_way if habit.way == "dependencies")
+    assert (habit.chains, habit.jobs) == (1, 5)
+    assert habit.interrupted_h == pytest.approx(4 * 5)
+
+
 def test_jobs_side_by_side_are_no_chain():
     jobs = [job(at, at + 60, 8 * HOUR_S, user="par") for at in range(0, 100 * HOUR_S, 2 * HOUR_S)]
     history = trace(jobs)
