@@ -35,6 +35,8 @@ class BatchAllocator:
     act: Act
     places: int | None
     """J; None: as many as there are jobs."""
+    shuffle: np.random.Generator | None = None
+    """Jobs of a batch in a random order, as in a training; None: by arrival."""
     _nth: Ints = field(init=False)
     _jobs: Ints = field(init=False)
 
@@ -49,7 +51,13 @@ class BatchAllocator:
         count = (world.active & ~world.over[:, None]).sum(axis=1)
         self._places = self.places or max(int(count.max(initial=1)), 1)
         self._batches = -(-count // self._places)
-        self._jobs = batch_of(world, self._places, self._nth)
+        self._jobs = self._ordered(batch_of(world, self._places, self._nth))
+
+    def _ordered(self, jobs: Ints) -> Ints:
+        if self.shuffle is None:
+            return jobs
+        order = np.where(jobs >= 0, self.shuffle.random(jobs.shape), 2.0).argsort(axis=1)
+        return np.take_along_axis(jobs, order, axis=1)
 
     def choose(self, world: ElasticWorld) -> tuple[Ints, Ints]:
         """See `Allocator`. A batch ends by void, or as nothing more fits."""
@@ -68,7 +76,8 @@ class BatchAllocator:
             waiting &= ~given
             self._nth += waiting
             if waiting.any():
-                self._jobs = batch_of(world, self._places, self._nth)
+                following = self._ordered(batch_of(world, self._places, self._nth))
+                self._jobs = np.where(waiting[:, None], following, self._jobs)
             waiting &= self._nth < self._batches
         return job, kind
 

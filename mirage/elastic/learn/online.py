@@ -8,6 +8,10 @@ Two things differ from the published code, whose replayed samples have no import
 whose critic's target is the reward alone. Here a sample counts by the clipped ratio of PPO (its
 action's probability now to that when it was taken), and the target has the next slot's value.
 
+The network has weights of its own for each place of a batch. So jobs are in a random order here,
+unless the teacher went by arrival. An episode ends as half of its clusters are over: what is left
+then has few jobs, and little to learn from.
+
 Job-aware exploration: in one of three poor states, with probability `exploration`, the action is
 the one that mends it (section 4.3).
 """
@@ -61,6 +65,8 @@ class OnlineOptions(MethodOptions):
     value_rate: Rate = 0.001
     warm_up: Count = 60
     """First slots, in which only the value network learns."""
+    warm_up_updates: Count = 10
+    """Further gradient steps of the value network after each of them."""
     discount: Fraction = 0.9
     """Of rewards, a slot."""
     entropy: Weight = 0.003
@@ -154,14 +160,20 @@ class OnlineLearner:
         *,
         places: int,
         options: OnlineOptions,
+        shuffle: bool,
         seed: int,
     ) -> None:
+        """``shuffle``: whether the jobs of a batch are in a random order."""
         self._networks, self._config, self._options = networks, config, options
         self._sequences, self._seed = sequences, seed
         self._rng = np.random.default_rng(seed)
         self._act = ExploringAct(networks, options.exploration, seed)
         self._allocator = BatchAllocator(
-            name="explorer", encoder=encoder, act=self._act, places=places
+            name="explorer",
+            encoder=encoder,
+            act=self._act,
+            places=places,
+            shuffle=self._rng if shuffle else None,
         )
         features = encoder.size(len(config.types))
         self._memory = ReplayMemory(options.replay, _columns(places, features))
@@ -182,6 +194,9 @@ class OnlineLearner:
         """One slot of experience in each cluster, then the gradient steps; the policy's loss."""
         self.run_slot()
         self._done += 1
+        if self._done <= self._options.warm_up:
+            for _ in range(self._options.warm_up_updates):
+                self._improve_value()
         losses = [self.improve() for _ in range(self._options.updates)]
         return float(np.mean(losses))
 
@@ -192,8 +207,8 @@ class OnlineLearner:
 
     def run_slot(self) -> None:
         """One slot of experience in each cluster."""
-        if self._world.over.all():
-            self._remember({})
+        if self._world.over.mean() >= 0.5:
+            self._end_episode()
             self._begin_episode()
         world = self._world
         self._act.decisions.clear()
@@ -226,6 +241,21 @@ class OnlineLearner:
             state, there = after or (sample["state"], sample["there"])
             self._memory.add(**sample, next_state=state, next_there=there, over=after is None)
         self._waiting = []
+
+    def _end_episode(self) -> None:
+        """Completes the samples of clusters that are over; forgets the last slot of the others."""
+        over = self._world.over
+        self._waiting = [sample for sample in self._waiting if over[sample["row"]]]
+        self._remember({})
+
+    def _improve_value(self) -> None:
+        """One gradient step of the value network on a batch of the memory."""
+        if self.is_empty or self._options.critic == "mean":
+            return
+        rows = self._memory.sample(self._options.batch, self._rng)
+        loss = self._advantage(self._memory.tensors(rows))[1]
+        gradients = torch.autograd.grad(loss, list(self._networks.value.parameters()))
+        self._steps.apply_value(gradients)
 
     def improve(self) -> float:
         """One gradient step on a batch of the memory; returns the policy's loss."""
@@ -271,6 +301,12 @@ class NetworkSteps:
         self._networks, self._options = networks, options
         self._policy = torch.optim.Adam(networks.policy.parameters(), lr=options.rate)
         self._value = torch.optim.Adam(networks.value.parameters(), lr=options.value_rate)
+
+    def apply_value(self, gradients: Sequence[Tensor]) -> None:
+        """A step of the value network alone."""
+        for weight, gradient in zip(self._networks.value.parameters(), gradients, strict=True):
+            weight.grad = gradient
+        apply_gradients(self._value, most_norm=1.0)
 
     def apply(self, gradients: Sequence[Tensor], done: int) -> None:
         """A step along the gradients of all weights, after ``done`` slots of training."""

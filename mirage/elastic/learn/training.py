@@ -305,6 +305,10 @@ class _Training:
             cpu_s=time.process_time() - cpu,
         )
 
+    @property
+    def _shuffles(self) -> bool:
+        return _shuffles(self.plan, self._options)
+
     def _draw(self, count: int) -> list[ElasticJobs]:
         return [self.plan.setting.draw(self._rng) for _ in range(count)]
 
@@ -344,7 +348,7 @@ class _Training:
                 rate=options.rate,
                 loss=options.loss,
                 smoothing=options.smoothing,
-                shuffle=options.shuffles(None if log else plan.teacher),
+                shuffle=self._shuffles,
                 seed=seed,
                 progress=self._progress,
             )
@@ -366,7 +370,9 @@ class _Training:
         where = model.networks, model.encoder(), self.plan.setting.world, self._draw
         if options.algorithm == "online":
             places = model.about.places or self.plan.setting.jobs
-            learner = OnlineLearner(*where, places=places, options=options.online, **common)
+            learner = OnlineLearner(
+                *where, places=places, options=options.online, shuffle=self._shuffles, **common
+            )
             return learn_online(learner, model.networks, options.online, **scoring).score
         proximal = ProximalLearner(
             *where, places=model.about.places or None, options=options.proximal, **common
@@ -382,6 +388,10 @@ class _Training:
         return learn_federated(pool, self.model.networks, options, **scoring).score
 
 
+def _shuffles(plan: ElasticPlan, options: TrainingOptions) -> bool:
+    return options.supervised.shuffles(None if plan.log else plan.teacher)
+
+
 def _member(plan: ElasticPlan, options: TrainingOptions, nth: int) -> FederatedMember:
     """A cluster of a federation, with jobs of its own."""
     model = new_model(
@@ -395,6 +405,7 @@ def _member(plan: ElasticPlan, options: TrainingOptions, nth: int) -> FederatedM
         lambda count: [plan.setting.draw(rng) for _ in range(count)],
         places=model.about.places or plan.setting.jobs,
         options=options.online,
+        shuffle=_shuffles(plan, options),
         seed=100 * plan.seed + nth,
     )
     return FederatedMember(model.networks, learner)

@@ -203,6 +203,42 @@ def test_batches_cover_all_jobs_and_a_void_ends_its_batch_alone(tiny):
     assert world.workers[0].tolist() == [1] * 6
 
 
+def test_in_training_a_batch_has_its_jobs_in_a_random_order(tiny):
+    world = ElasticWorld(tiny.world, tiny.sequences(Part.TEST, 1, 8))
+    world.slot = int(world.arrival.max())
+    world.begin_slot()
+    asked = []
+
+    def act(seen, rows):
+        asked.append(seen.jobs.copy())
+        return np.full(len(rows), 4 * KINDS)
+
+    allocator = BatchAllocator(
+        name="x", encoder=PaperEncoder(), act=act, places=4, shuffle=np.random.default_rng(1)
+    )
+    allocator.reset(world)
+    allocator.begin_slot(world)
+    allocator.choose(world)
+    first, second = asked
+    assert np.sort(first, axis=1).tolist() == [[0, 1, 2, 3]] * 8
+    assert np.sort(second, axis=1)[:, 2:].tolist() == [[4, 5]] * 8
+    assert (second[:, 2:] == -1).all()
+    assert len({tuple(row) for row in first.tolist()}) > 1
+
+
+def test_an_episode_ends_as_half_of_its_clusters_are_over(tiny):
+    plan = ElasticPlan(setting=tiny, options=QUICK)
+    learner = _member(plan, QUICK, 0)._learner
+    learner.run_slot()
+    world = learner._world
+    world.finish[0] = 1.0
+    learner.run_slot()
+    assert learner._world is not world
+    kept = learner._memory["over"]
+    assert kept.all()  # of the cluster that was over; the other's last slot is forgotten
+    assert len(kept) > 0
+
+
 def test_lost_time_sums_up_to_completion_time_less_the_bound(tiny):
     act = ExploringAct(new_model("set", tiny, "drf", hidden=(8, 1, 2), seed=1).networks, 0.0, 1)
     encoder = SpeedEncoder(estimates=SpeedEstimates())
