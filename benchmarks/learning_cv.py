@@ -23,7 +23,7 @@ import numpy as np
 
 from mirage.figures.resample import Blocks
 from mirage.provision.learn.card import TASTES, choice
-from mirage.provision.learn.episode import Episode, Floats, Load
+from mirage.provision.learn.episode import Episode, Floats, Ints, Load
 from mirage.provision.learn.method import TrainingData
 from mirage.provision.learn.methods import METHODS
 from mirage.provision.learn.model import Model
@@ -48,6 +48,21 @@ def fitted(method: str, learned: Samples, fresh: Samples, seed: int) -> Model:
     return kind.train(data)
 
 
+def has_points(folder: Path) -> Samples:
+    """The episodes with a decision point."""
+    return Samples.load(folder).those(lambda episode: len(episode) > 0)
+
+
+def folds(samples: Samples) -> Iterator[tuple[Ints, Ints]]:
+    """Of each block of consecutive begins: the numbers of its episodes, and of those apart from it."""
+    order = np.argsort([each.begin_s for each in samples], kind="stable")
+    numbers = {id(each): number for number, each in enumerate(samples)}
+    block = np.arange(len(order)) * BLOCKS // len(order)
+    for own in (order[block == number] for number in range(BLOCKS)):
+        others = apart(samples.episodes, [samples[i] for i in own])
+        yield np.sort(own), np.array([numbers[id(each)] for each in others], dtype=np.int64)
+
+
 def penalties(method: str, folder: Path, seed: int) -> Floats:
     """(tastes, episodes): hours at e_I + e_O = 1 of each episode, by a model that never saw its
     block.
@@ -55,20 +70,11 @@ def penalties(method: str, folder: Path, seed: int) -> Floats:
     file = folder / "cv" / f"{method}-{seed}.npy"
     if file.exists():
         return np.load(file)  # type: ignore[no-any-return]
-    samples, fresh = (Samples.load(folder / name).those(len) for name in ("train", "online"))
-    order = np.argsort([each.begin_s for each in samples], kind="stable")
-    block = np.empty(len(order), dtype=np.int64)
-    block[order] = np.arange(len(order)) * BLOCKS // len(order)
+    samples, fresh = (has_points(folder / name) for name in ("train", "online"))
     found = np.empty((len(TASTES), len(samples)))
-    for number in range(BLOCKS):
-        own = np.flatnonzero(block == number)
-        others = [samples[i] for i in own]
-        model = fitted(
-            method,
-            replace(samples, episodes=tuple(apart(samples, others))),
-            fresh.apart_from(others),
-            seed,
-        )
+    for own, others in folds(samples):
+        learned = replace(samples, episodes=tuple(samples[i] for i in others))
+        model = fitted(method, learned, fresh.apart_from([samples[i] for i in own]), seed)
         for i in own:
             found[:, i] = [spent_h(model, samples[i], taste) for taste in TASTES]
     file.parent.mkdir(exist_ok=True)
@@ -124,7 +130,7 @@ def main() -> None:
         "--seeds", type=lambda text: [int(word) for word in text.split(",")], default=[1]
     )
     args = parser.parse_args()
-    episodes = Samples.load(args.samples / "train").those(len)
+    episodes = has_points(args.samples / "train")
     theirs = penalties(args.than, args.samples, args.seeds[0]) if args.than else None
     rows = json.loads(RESULT.read_text()) if RESULT.exists() else []
     for method in args.methods:
@@ -136,7 +142,7 @@ def main() -> None:
             "seeds": args.seeds,
             "cpu_s": round(time.process_time() - began_s),
             "load_average": round(os.getloadavg()[0], 1),
-            "results": list(summary(mine, theirs, episodes)),
+            "results": list(summary(mine, None if method == args.than else theirs, episodes)),
         }
         rows = [*(each for each in rows if each["method"] != method), row]
         RESULT.write_text(json.dumps(rows, indent=1) + "\n")

@@ -48,7 +48,7 @@ ROUND = 50
 
 @dataclass(frozen=True)
 class LawOptions(MethodOptions):
-    """Defaults are for some hundred episodes on one CPU core: about two minutes (ten experts: five)."""
+    """Defaults are for some hundred episodes on one CPU core: under a minute (ten experts: two)."""
 
     shape: LawShape = field(default_factory=LawShape)
     networks: Count = 5
