@@ -30,7 +30,7 @@ from mirage.routing.agent import Agent, Layer
 from mirage.routing.decide import Table
 from mirage.routing.flavors import Flavor, PartitionKind
 from mirage.routing.plugin import PluginOptions, install
-from mirage.routing.state import PartitionState, Variant, actions_of, width
+from mirage.routing.state import PartitionState, Variant, width
 from mirage.routing.table import AGENTS, STATE, agents_text, state_text, write
 from tests.slurm.site import ALICE, ROOT, Site
 
@@ -57,7 +57,7 @@ end
 
 
 def an_agent(kind: PartitionKind, random: np.random.Generator) -> Agent:
-    sizes = [width(kind, Variant.COUNTS), *HIDDEN, actions_of(kind, Variant.COUNTS).count]
+    sizes = [width(kind, Variant.CHOICE, 2), *HIDDEN, 1]
     layers = [
         Layer(
             tuple(map(tuple, random.normal(size=(a, b)).tolist())),
@@ -65,7 +65,7 @@ def an_agent(kind: PartitionKind, random: np.random.Generator) -> Agent:
         )
         for a, b in pairwise(sizes)
     ]
-    return Agent(kind, Variant.COUNTS, tuple(layers))
+    return Agent(kind, Variant.CHOICE, tuple(layers))
 
 
 def publish(run: Path) -> None:
