@@ -58,6 +58,8 @@ def evaluate(kinds: Sequence[PartitionKind], plan: Plan, announce: Callable[[str
         read_history(plan.trace)
     paper = {}
     for number, kind in enumerate(kinds):
+        if kind.flavors[-1].servers < kind.servers:
+            continue  # no full job, so no episode of the paper's ends
         announce(f"{kind.name}: the paper's episodes")
         paper[kind.name] = paper_part(kind, replace(plan, seed=plan.seed + 1000 * number))
     announce("streams")

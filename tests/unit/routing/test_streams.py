@@ -13,7 +13,7 @@ import pytest
 from mirage.cli.main import main
 from mirage.errors import InputError
 from mirage.routing import stream
-from mirage.routing.agent import Agent, Layer
+from mirage.routing.agent import Agent, Layer, no_agents
 from mirage.routing.arrivals import (
     JOBS,
     ArrivalHistory,
@@ -334,6 +334,17 @@ def test_train_and_evaluate_write_what_they_say(
     assert "to naive: run" in (out / "report.html").read_text()
     assert results["provenance"]["trace"]["file"] == "jobs.csv"
     capsys.readouterr()
+
+
+def test_partitions_without_a_full_job_have_no_episodes(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="the extra `train` is not installed")
+    from mirage.routing.evaluate import Plan, evaluate
+
+    kinds = parse_partitions(pool("a", 2, {1: 5, 2: 5}) + pool("b", 2, {1: 5}), "f.toml")
+    teams = (no_agents(kinds),)
+    results = evaluate(kinds, Plan(streams=1, known=1, teams=teams), lambda _: None)
+    assert results["paper"] == {}
+    assert set(results["streams"]["bursts"]["default rule"]) >= {"completion_to_all", "seeds"}
 
 
 def test_the_papers_lesson_in_both_variants(tmp_path: Path) -> None:
