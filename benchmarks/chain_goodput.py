@@ -1,4 +1,4 @@
-"""Goodput of training chains: the daemon's own code on real months and on the demo's cluster.
+"""Goodput of training chains: the daemon's own decisions on real months and on the demo's cluster.
 
 usage: python -m benchmarks.chain_goodput [--trace CSV --months 2023-01,2023-02] [--seeds 1,2]
            [--nodes 1,2,8,16] [--policies 'reactive;goodput;oracle;ahead:3:20h']
@@ -31,17 +31,23 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
+from mirage.chain.progress import ChainProgress, chain_progress
 from mirage.config import PolicyConfig
+from mirage.daemon.restraint import Acting
+from mirage.domain import ActingMode
 from mirage.ports import Policy
+from mirage.provision.chains.decisions import ChainDecisions
 from mirage.provision.chains.oracle import OraclePolicy
 from mirage.provision.chains.rules import ChainRule, RulePolicy
-from mirage.provision.chains.run import Scenario, busy_cluster, run_chains
+from mirage.provision.chains.run import POLL_S, USER, ChainJobs, Scenario, busy_cluster
 from mirage.provision.policies.goodput import Goodput
 from mirage.provision.policies.heuristics import Reactive
 from slurm_sim import JobSpec, Simulator
 from slurm_sim.seconds import DAY_S, HOUR_S
 
 TRACE = Path(__file__).parents[2] / "shared/traces/ls6_a100_dev.csv.gz"
+YOUNG = 4
+"""A link that ran for less than this part of its limit."""
 WARM_S, LIMIT_S = 21 * DAY_S, 48 * HOUR_S
 POLICIES = "reactive;goodput;oracle;after:12h;ahead:3:20h;ahead:4:16h"
 
@@ -81,13 +87,39 @@ def month_cluster(trace: Path, month: str, scenario: Scenario) -> Simulator:
     return Simulator(scenario.cluster, jobs)
 
 
+def run_chain(
+    scenario: Scenario, make_policy: Callable[[Simulator], Policy], simulator: Simulator
+) -> tuple[ChainProgress, int]:
+    """The only chain's progress, and how many links a successor ended before a quarter of their
+    limit.
+    """
+    simulator.run_until(scenario.warm_up_s)
+    jobs = ChainJobs(scenario, simulator)
+    acting = Acting(mode=ActingMode.ENFORCE)
+    decisions = ChainDecisions(simulator, make_policy(simulator), acting, step_s=POLL_S)
+    while simulator.now_s < scenario.end_s:
+        jobs.submit_due()
+        decisions.cycle()
+        jobs.run_until(min(simulator.now_s + POLL_S, scenario.end_s))
+    decisions.cycle()
+    (chain,) = scenario.begins_s
+    links = decisions.links(USER, chain)
+    runs_s = [
+        link.end_s - link.start_s
+        for link in links
+        if link.start_s is not None and link.end_s is not None
+    ]
+    young = sum(run_s < scenario.limit_s / YOUNG for run_s in runs_s)
+    return chain_progress(links, scenario.end_s), young
+
+
 def measured(
     name: str, policy: str, base: Scenario, make: Callable[[Scenario], Simulator]
 ) -> dict[str, object]:
     """A row of the table."""
     begin = time.process_time()
     scenario, make_policy = policy_of(policy, base)
-    total = run_chains(scenario, make_policy, lambda _: None, make).total()
+    total, young = run_chain(scenario, make_policy, make(scenario))
     return {
         "background": name,
         "nodes": scenario.link_nodes,
@@ -98,6 +130,7 @@ def measured(
         "interrupted": round(total.interrupted_s / total.wall_s, 4),
         "held_twice": round(total.held_twice_s / total.wall_s, 4),
         "handovers": total.handovers,
+        "young": young,
         "wall_h": round(total.wall_s / HOUR_S, 1),
         "run_h_a_link": round(
             (total.wall_s - total.interrupted_s) / HOUR_S / (total.handovers + 1), 1

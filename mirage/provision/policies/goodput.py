@@ -12,7 +12,7 @@ law of W.
 
 Waits beyond a link need several successors in the queue at once. While the predecessor itself waits,
 the next one follows it after a fixed part of L (`STAGGER`), so that starts come about that often.
-Where waits are shorter than a link (`BEYOND`) one successor is enough: the next one is weighed once
+Where waits are much shorter than a link (`LONG`) one successor is enough: the next one is weighed once
 its predecessor runs. Let in before, it would start soon after it as the queue drains.
 """
 
@@ -50,8 +50,12 @@ from mirage.state.likeness import Alike
 
 STAGGER = 2 / 5
 """Of a link's length: so long after its predecessor entered the queue the next one follows."""
-BEYOND = 0.05
-"""So many of the foretold waits must exceed a link for a further successor to follow."""
+LONG = 3 / 5
+"""Of a link's length: a longer wait of a single successor may interrupt the chain."""
+WORTH = 7
+"""Such a wait then costs a seventh of a link, so from so many times the share of a handover in a
+link on a further successor is worth its handover.
+"""
 LEAST_RUN = 1 / 3
 """Of a link's length: while a successor would more likely than not start before its predecessor is
 that old, it is not released.
@@ -142,12 +146,13 @@ class Goodput:
         if not len(alike.wait_s):
             return no_wait_known(observation)
         law = self._law(observation, alike)
-        beyond = law.share_above(length_s)
+        beyond = law.share_above(LONG * length_s)
+        least = WORTH * observation.handover_s / length_s
         return Advice(
-            action=Action.RELEASE if beyond >= BEYOND else Action.WAIT,
-            reason=f"{beyond:.0%} of {alike.words} would wait longer than a link of"
-            f" {format_duration(length_s)}; from {BEYOND:.0%} on it follows its predecessor, which"
-            f" has waited for {format_duration(waited_s)}",
+            action=Action.RELEASE if beyond >= least else Action.WAIT,
+            reason=f"{beyond:.1%} of {alike.words} would wait longer than"
+            f" {format_duration(LONG * length_s)}, three fifths of a link; from {least:.1%}"
+            f" on it follows its predecessor, which has waited for {format_duration(waited_s)}",
             wait_p10_s=law.quantile(0.1),
             wait_p50_s=law.quantile(0.5),
             wait_p90_s=law.quantile(0.9),

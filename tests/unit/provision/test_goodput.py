@@ -149,14 +149,16 @@ def test_the_next_one_follows_a_predecessor_that_waits_itself_after_part_of_a_li
         assert GOODPUT.decide(observation).action is action
 
 
-def test_where_waits_are_shorter_than_a_link_no_further_one_follows():
-    """Of 40 waits one exceeds a link, 2.5 %, or three, 7.5 %."""
+def test_where_waits_are_much_shorter_than_a_link_no_further_one_follows():
+    """A handover of an hour is 1/48 of a link, and seven times that 14.6 %: six of 40 waits."""
     waiting = replace(job(1, JobState.PENDING, None), reason="Priority", eligible_s=0)
-    for long, action in ((1, Action.WAIT), (3, Action.RELEASE)):
-        waits = [sample(HOUR)] * (40 - long) + [sample(50 * HOUR)] * long
-        advice = GOODPUT.decide(train(18 * HOUR, waits, predecessor=waiting))
+    for long, action in ((5, Action.WAIT), (6, Action.RELEASE)):
+        waits = [sample(HOUR)] * (40 - long) + [sample(29 * HOUR)] * long
+        observation = train(18 * HOUR, waits, predecessor=waiting)
+        assert GOODPUT.decide(observation).action is Action.RELEASE, "10 minutes: from 2.4 % on"
+        advice = GOODPUT.decide(replace(observation, handover_s=HOUR))
         assert advice.action is action
-        assert "would wait longer than a link of 2 d" in advice.reason
+        assert "three fifths of a link" in advice.reason
     nothing = GOODPUT.decide(train(18 * HOUR, [], predecessor=waiting))
     assert nothing.action is Action.WAIT
     assert "no wait is known" in nothing.reason
