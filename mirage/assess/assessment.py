@@ -13,7 +13,7 @@ from mirage.assess.habits import Habits, habits_of
 from mirage.assess.history import CLUSTER, TRACE, SiteHistory, site_history
 from mirage.assess.plan import FEWEST_DAYS, METHOD, AssessmentPlan, SiteFacts
 from mirage.assess.routes import RoutingFigures, routing_of
-from mirage.assess.simulated import chain_plan, in_submission_order, simulate
+from mirage.assess.simulated import chain_plan, other_priorities, simulate
 from mirage.assess.waits import WaitFigures, waits_of
 from mirage.errors import MirageError
 from mirage.figures.provenance import sha256
@@ -39,9 +39,9 @@ class SiteAssessment:
     """None: not simulated, `why_no_chains` says why."""
     chain_plan: ChainPlan | None
     why_no_chains: str
-    in_submission_order: ChainsEvaluation | None
-    """The same chains under priority/basic, where the scheduler is not known: whether the verdict
-    depends on it. None: the scheduler is known, or nothing is simulated.
+    by_priorities: dict[str, ChainsEvaluation]
+    """The same chains under other priorities, by name, where the scheduler is not known: whether the
+    verdict depends on it. Empty: the scheduler is known, or nothing is simulated.
     """
     routing: RoutingFigures | None
     """None: not judged, `why_no_routing` says why."""
@@ -70,9 +70,9 @@ def assess(plan: AssessmentPlan, reporter: Reporter = SILENT) -> SiteAssessment:
     model, why_no_model = steps.timed("training", lambda: _model(plan, facts, reporter))
     planned, why_no_chains = chain_plan(plan, facts, habits, history, model)
     chains, why_not = steps.timed("simulated chains", lambda: simulate(planned, reporter))
-    in_order = steps.timed(
+    by_priorities = steps.timed(
         "chains under other priorities",
-        lambda: in_submission_order(planned, chains, history, reporter),
+        lambda: other_priorities(planned, chains, history, reporter),
     )
     _write_config(plan.out / CONFIG, model)
     return SiteAssessment(
@@ -82,7 +82,7 @@ def assess(plan: AssessmentPlan, reporter: Reporter = SILENT) -> SiteAssessment:
         chains=chains,
         chain_plan=planned,
         why_no_chains=why_no_chains or why_not,
-        in_submission_order=in_order,
+        by_priorities=by_priorities,
         routing=routing,
         why_no_routing=why_no_routing,
         model=model,

@@ -69,11 +69,10 @@ def record(found: SiteAssessment, origin: dict[str, Any]) -> dict[str, Any]:
         "waits": asdict(found.waits) | {"contention": found.waits.contention},
         "habits": asdict(found.habits),
         "chains": [asdict(row) for row in found.chains.figures.summary] if found.chains else None,
-        "chains_in_submission_order": (
-            [asdict(row) for row in found.in_submission_order.figures.summary]
-            if found.in_submission_order
-            else None
-        ),
+        "chains_by_priorities": {
+            name: [asdict(row) for row in chains.figures.summary]
+            for name, chains in found.by_priorities.items()
+        },
         "routing": asdict(found.routing) if found.routing else None,
         "why_no_routing": found.why_no_routing or None,
         "why_no_chains": found.why_no_chains or None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -21,10 +22,15 @@ from slurm_sim.seconds import DAY_S, HOUR_S
 
 DEFAULT, FIXED = "goodput", "timer"
 """Of training chains: the service's policy; a successor that is let in a fixed time before the end."""
-IN_ORDER = "cluster-in-order.toml"
-"""The cluster with priority/basic."""
-KEPT, KEPT_IN_ORDER = "chains.jsonl", "chains-in-order.jsonl"
+KEPT = "chains.jsonl"
 """Finished trials, for a second call."""
+ASSUMED = "age and fair share"
+"""The priorities of a site whose scheduler is not known."""
+OTHER_PRIORITIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "age alone": ("age", {"priority_weight_fairshare": 0}),
+    "the order of submission": ("order", {"priority_multifactor": False}),
+}
+"""That it may have as well: part of the files' names, and what differs from `ASSUMED`."""
 HELD_OUT = 0.2
 """Of the history: its last part, which training does not see."""
 LONGEST_LINK_S = 48 * HOUR_S
@@ -57,31 +63,36 @@ def simulate(plan: ChainPlan | None, reporter: Reporter) -> tuple[ChainsEvaluati
         return None, str(error)
 
 
-def in_submission_order(
+def other_priorities(
     plan: ChainPlan | None,
     chains: ChainsEvaluation | None,
     history: SiteHistory,
     reporter: Reporter,
-) -> ChainsEvaluation | None:
-    """The main size again, in a cluster that keeps the order of submission."""
+) -> dict[str, ChainsEvaluation]:
+    """The main size again under each of `OTHER_PRIORITIES`; empty where the scheduler is known."""
     row = main_row(chains)
     if plan is None or row is None or history.site is not None:
-        return None
-    params = replace(history.cluster.params, priority_multifactor=False)
-    cluster = replace(history.cluster, params=params, scheduler_is_assumed=False)
-    path = plan.out / IN_ORDER
-    path.write_text(write_toml(cluster), encoding="utf-8")
-    again = replace(
-        plan,
-        cluster=path,
-        nodes=(row.nodes,),
-        modes=(Mode.TRAIN,),
-        methods=(DEFAULT,),
-        with_oracle=False,
-        at_most_s=plan.at_most_s // 4,
-        kept=plan.out / KEPT_IN_ORDER,
-    )
-    return simulate(again, _OnlyProgress(reporter))[0]
+        return {}
+    found = {}
+    for name, (stem, changes) in OTHER_PRIORITIES.items():
+        params = replace(history.cluster.params, **changes)
+        cluster = replace(history.cluster, params=params, scheduler_is_assumed=False)
+        path = plan.out / f"cluster-{stem}.toml"
+        path.write_text(write_toml(cluster), encoding="utf-8")
+        again = replace(
+            plan,
+            cluster=path,
+            nodes=(row.nodes,),
+            modes=(Mode.TRAIN,),
+            methods=(DEFAULT,),
+            with_oracle=False,
+            at_most_s=plan.at_most_s // 4,
+            kept=plan.out / f"chains-{stem}.jsonl",
+        )
+        evaluation, _ = simulate(again, _OnlyProgress(reporter))
+        if evaluation is not None:
+            found[name] = evaluation
+    return found
 
 
 class _OnlyProgress(Reporter):

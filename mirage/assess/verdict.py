@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mirage.assess.assessment import SiteAssessment
-from mirage.assess.simulated import DEFAULT, FIXED, main_row
+from mirage.assess.simulated import ASSUMED, DEFAULT, FIXED, main_row
 from mirage.domain import Mode
 from mirage.figures.words import day, hours, percent, several
 from mirage.provision.evaluation.protocol import REACTIVE
@@ -26,6 +26,8 @@ def headline(found: SiteAssessment) -> str:
     if row is None or row.gain is None:
         why = found.why_no_chains.rstrip(".") or "no chain started in the simulated days"
         return f"Whether Mirage is worth it can't be told: {why}"
+    if not _is_certain(found):
+        return "Whether Mirage is worth it depends on priorities, which the history does not tell"
     before = row.goodput.value - row.gain.value
     if row.gain.value < FEW_GAIN:
         return (
@@ -140,19 +142,33 @@ def _trust(found: SiteAssessment) -> Iterator[str]:
         yield f"No model was trained: {found.why_no_model.rstrip('.')}."
 
 
+def _gains(found: SiteAssessment) -> dict[str, tuple[float, float]]:
+    """Goodput today and with Mirage, by the priorities that the site may have."""
+    every = {ASSUMED: found.chains, **found.by_priorities}
+    rows = {name: main_row(chains) for name, chains in every.items()}
+    return {
+        name: (row.goodput.value - row.gain.value, row.goodput.value)
+        for name, row in rows.items()
+        if row is not None and row.gain is not None
+    }
+
+
+def _is_certain(found: SiteAssessment) -> bool:
+    """Whether the verdict is the same under all priorities that the site may have."""
+    gains = _gains(found).values()
+    return len({after - before < FEW_GAIN for before, after in gains}) <= 1
+
+
 def _priorities(found: SiteAssessment) -> str:
-    """Whether the verdict hangs on what the history does not tell."""
     unknown = "The history does not tell which priorities the site has"
-    here, there = main_row(found.chains), main_row(found.in_submission_order)
-    if here is None or there is None or here.gain is None or there.gain is None:
+    if not found.by_priorities:
         return f"{unknown}; they decide how long a successor waits. Give --slurm-conf."
-    same = (here.gain.value < FEW_GAIN) == (there.gain.value < FEW_GAIN)
-    before, after = there.goodput.value - there.gain.value, there.goodput.value
-    return (
-        f"{unknown}: age and fair share are assumed. In the order of submission (priority/basic) it"
-        f" would be {_share(before)} today and {_share(after)} with Mirage"
-        + (": the same verdict." if same else ", another verdict: give --slurm-conf.")
-    )
+    cases = [
+        f"by {name} {_share(before)} today and {_share(after)} with Mirage"
+        for name, (before, after) in _gains(found).items()
+    ]
+    same = "the verdict is the same" if _is_certain(found) else "the verdict depends on it"
+    return f"{unknown}: {', '.join(cases)}; {same}. Give --slurm-conf."
 
 
 def _nodes(name: str) -> str:

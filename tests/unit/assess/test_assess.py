@@ -6,13 +6,14 @@ import argparse
 import json
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from mirage.assess import assessment
+from mirage.assess import assessment, verdict
 from mirage.assess import plan as plans
 from mirage.assess.habits import habits_of
 from mirage.assess.plan import Effort
@@ -21,7 +22,9 @@ from mirage.assess.waits import waits_of
 from mirage.cli import assess
 from mirage.domain import Mode
 from mirage.errors import MirageError
+from mirage.figures.estimate import Estimate
 from mirage.provision.chains import evaluation
+from mirage.provision.chains.figures import ChainFigures, ChainSummary
 from slurm_sim import ClusterConfig, Partition
 from slurm_sim.config import named_nodes
 from slurm_sim.seconds import DAY_S, HOUR_S
@@ -197,12 +200,12 @@ def test_from_a_file_of_sacct_to_a_page(tmp_path, little, capsys):
     assert "<title>" in (out / "assessment.html").read_text()
     record = json.loads((out / "assessment.json").read_text())
     assert {row["method"] for row in record["chains"]} == {"reactive", "goodput", "timer", "oracle"}
-    assert {row["method"] for row in record["chains_in_submission_order"]} == {
-        "reactive",
-        "goodput",
-    }
+    others = record["chains_by_priorities"]
+    assert set(others) == {"age alone", "the order of submission"}
+    for rows in others.values():
+        assert {row["method"] for row in rows} == {"reactive", "goodput"}
     assert "one partition" in record["why_no_routing"]
-    assert "priority/basic" in said.replace("\n", " ")
+    assert "by the order of submission" in said.replace("\n", " ")
     assert (out / "model" / "recipe.toml").exists()
     assert 'mode = "observe"' in (out / "mirage.toml").read_text()
     # Again: the model is there already.
@@ -244,7 +247,7 @@ def test_an_interrupted_call_continues_with_the_chains_that_are_missing(
     names = [case.method for case in tried]
     assert names[:3] == ["reactive", "goodput", "timer"]
     assert names[3:5] == ["timer", "oracle"], "it continues with the trial that was interrupted"
-    assert names[5:] == ["reactive", "goodput"], "the chains in the order of submission"
+    assert names[5:] == ["reactive", "goodput"] * 2, "the chains under other priorities"
     shown = json.loads((out / "assessment.json").read_text())["chains"]
     monkeypatch.setattr(evaluation, "try_chains", really)
     assert run("--sacct", words[1], "--out", str(tmp_path / "whole"), "--quick") == 0
@@ -344,7 +347,40 @@ def test_of_the_sites_own_scheduler_no_priorities_are_in_doubt(
     words = ("--sacct", str(records(tmp_path, 30)), "--slurm-conf", str(conf(tmp_path)))
     assert run(*words, "--out", str(out), "--quick") == 0
     assert "does not tell which priorities" not in capsys.readouterr().out.replace("\n", " ")
-    assert json.loads((out / "assessment.json").read_text())["chains_in_submission_order"] is None
+    assert json.loads((out / "assessment.json").read_text())["chains_by_priorities"] == {}
+
+
+@pytest.mark.parametrize(
+    ("today", "headline"),
+    [
+        (
+            0.55,
+            "With Mirage a chain on 2 nodes would make progress 98.0 % of the time, today 55.0 %",
+        ),
+        (0.98, "Whether Mirage is worth it depends on priorities, which the history does not tell"),
+    ],
+)
+def test_a_verdict_that_hangs_on_priorities_says_so(today, headline):
+    def chains(before: float) -> Any:
+        row = ChainSummary(
+            nodes=2,
+            mode="train",
+            method="goodput",
+            begins=3,
+            goodput=Estimate(0.98),
+            interrupted=Estimate(0.01),
+            handovers=Estimate(4),
+            held_twice=Estimate(0),
+            link_h=Estimate(24),
+            work_node_h=100,
+            gain=Estimate(0.98 - before),
+        )
+        return SimpleNamespace(figures=ChainFigures(summary=(row,), others_wait=()))
+
+    found: Any = SimpleNamespace(
+        chains=chains(today), by_priorities={"age alone": chains(0.55)}, why_no_chains=""
+    )
+    assert verdict.headline(found) == headline
 
 
 def test_out_must_be_a_folder(tmp_path):
