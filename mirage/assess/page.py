@@ -32,7 +32,7 @@ from mirage.figures.page import (
     origin_table,
     render,
 )
-from mirage.figures.words import NOTHING, hours, number, percent
+from mirage.figures.words import MINUS, NOTHING, hours, number, percent
 from mirage.provision.evaluation.report.words import nodes_words
 from slurm_sim.files import filling
 from slurm_sim.seconds import HOUR_S
@@ -170,7 +170,7 @@ def _bars(title: str, rows: tuple[WaitRow, ...]) -> Markup:
 
 def _wait_cells(row: WaitRow) -> Cells:
     waits = (hours(value / HOUR_S) for value in (row.mean_s, row.p50_s, row.p90_s))
-    return (row.name, f"{row.jobs:,}", *waits)
+    return (row.name or NOTHING, f"{row.jobs:,}", *waits)
 
 
 def _today(habits: Habits) -> Iterator[Part]:
@@ -269,4 +269,4 @@ def _next(found: SiteAssessment) -> Iterator[Part]:
 
 
 def _share(value: float) -> str:
-    return f"{100 * value:.1f} %"
+    return f"{100 * value:.1f} %".replace("-", MINUS)
