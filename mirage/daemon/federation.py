@@ -131,13 +131,15 @@ def page(clusters: Sequence[ClusterImpact], since_s: int, until_s: int) -> Repor
     """The same as one HTML page, with each cluster's own report in words."""
     read = [each for each in clusters if each.found]
     total = rows(clusters)[-1]
+    observes = any(each.found.only_observed for each in clusters if each.found)
+    saved = "saved, or would have been" if observes else "saved"
     return ReportPage(
-        title=f"{several(len(read), 'cluster')}: {total[5]} h of interruption saved",
+        title=f"{several(len(read), 'cluster')}: {total[5]} h of interruption {saved}",
         lead=(
             f"From {day(since_s)} to {day(until_s)}: what Mirage's services measured, and what"
             " Slurm's dependency alone would have cost (estimated)."
         ),
-        tiles=(Tile("handovers", total[1]), Tile("saved, h", total[5])),
+        tiles=(Tile("handovers", total[1]), Tile(f"{saved}, h", total[5])),
         warning=" ".join(f"{each.name}: {each.problem}" for each in clusters if each.problem),
         sections=[
             Section(

@@ -156,7 +156,7 @@ def pages_of(page: Page) -> Iterator[str]:
     for name in OWN:
         page.goto(own + name)
         yield name or "chains"
-    page.click("ol.rows h2 a")
+    page.click("ol.rows h3 a")
     page.wait_for_url("**/chain/**")  # a click returns as soon as the browser is on its way
     for summary in page.locator("summary").all():
         summary.click()
@@ -212,7 +212,7 @@ def test_a_form_and_a_chain_by_keyboard_alone(visit: Open) -> None:
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     page.wait_for_url("**show=all**")
-    page.focus("ol.rows h2 a")
+    page.focus("ol.rows h3 a")
     page.keyboard.press("Enter")
     page.wait_for_url("**/chain/**")
     page.focus("summary")
@@ -340,7 +340,7 @@ def test_without_scripts_nothing_is_missing(visit: Open) -> None:
 
 def test_another_users_chain_is_refused(visit: Open) -> None:
     alice, bob = visit("alice"), visit("bob")
-    theirs = bob.locator("ol.rows h2 a").first.get_attribute("href") or ""
+    theirs = bob.locator("ol.rows h3 a").first.get_attribute("href") or ""
     answer = alice.goto(base(alice).split("/s/")[0] + theirs)
     assert answer is not None
     assert answer.status == 403
