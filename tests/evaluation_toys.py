@@ -63,7 +63,7 @@ class Queue:
             rows,
             decision_s,
             starts_s,
-            0 * decision_s,
+            starts_s[:-1] - decision_s,
         )
 
     def starts(self) -> PoolStarts:

@@ -301,7 +301,14 @@ def test_the_shipped_network_alone_ends_all_jobs_before_srtf():
 # --- shipped models
 
 
-@pytest.mark.parametrize("name", ["placement-minsky-32/paper-static", "placement-minsky/scalable"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "placement-minsky-32/paper-static",
+        "placement-minsky-32/paper-feasible",
+        "placement-minsky/scalable",
+    ],
+)
 def test_shipped_models_are_read_and_know_their_clusters(name):
     model = read_model(Path(__file__).parents[3] / "models" / name)
     assert len(model.curve) > 1
