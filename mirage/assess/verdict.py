@@ -53,8 +53,9 @@ def sentences(found: SiteAssessment) -> list[str]:
 
 def _site(found: SiteAssessment) -> Iterator[str]:
     facts, waits = found.facts, found.waits
+    users = several(facts.users, "user")
     yield (
-        f"{several(facts.jobs, 'job')} of {several(facts.users, 'user')} on"
+        f"{several(facts.jobs, 'job')}{f' of {users}' if facts.users else ''} on"
         f" {several(facts.nodes, 'node')}, {day(facts.first_s)} to {day(facts.last_s)};"
         f" {percent(facts.busy)} of the nodes are busy."
     )
