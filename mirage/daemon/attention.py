@@ -29,7 +29,7 @@ class Trouble(str, Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attention:
+class ChainAlert:
     """Why a chain needs attention."""
 
     trouble: Trouble
@@ -46,11 +46,11 @@ class Attention:
 
 def attention(
     chain: Chain, links: Sequence[Link], store: ChainStore, now_s: float
-) -> Attention | None:
+) -> ChainAlert | None:
     """None: the chain goes on as planned, or its owner has paused, cancelled or finished it."""
     if chain.state.is_bad:
         words = f"Ended as {chain.state.value}: {chain.reason or 'no reason is known'}."
-        return Attention(trouble=Trouble.FAILED, words=words, size_s=0)
+        return ChainAlert(trouble=Trouble.FAILED, words=words, size_s=0)
     if chain.state is not ChainState.ACTIVE:
         return None
     running = [link for link in links if link.state.has_nodes]
@@ -59,7 +59,7 @@ def attention(
     return _interrupted(links, now_s)
 
 
-def _interrupted(links: Sequence[Link], now_s: float) -> Attention | None:
+def _interrupted(links: Sequence[Link], now_s: float) -> ChainAlert | None:
     ended = [link for link in links if link.start_s is not None and link.end_s is not None]
     if not ended:
         return None
@@ -69,12 +69,12 @@ def _interrupted(links: Sequence[Link], now_s: float) -> Attention | None:
         f"Interrupted for {format_duration(since_s)}: no link runs since job {last.job_id}"
         f" (link {last.segment}) ended."
     )
-    return Attention(trouble=Trouble.INTERRUPTED, words=words, size_s=since_s)
+    return ChainAlert(trouble=Trouble.INTERRUPTED, words=words, size_s=since_s)
 
 
 def _late(
     running: Link, links: Sequence[Link], store: ChainStore, now_s: float
-) -> Attention | None:
+) -> ChainAlert | None:
     end_s = running.expected_end_s
     waiting = next((link for link in links if link.state in WAITS), None)
     if waiting is None or end_s is None:
@@ -90,4 +90,4 @@ def _late(
         f"Late: job {waiting.job_id} (link {waiting.segment}) is expected to start"
         f" {format_duration(late_s)} after job {running.job_id} ends."
     )
-    return Attention(trouble=Trouble.LATE, words=words, size_s=late_s)
+    return ChainAlert(trouble=Trouble.LATE, words=words, size_s=late_s)

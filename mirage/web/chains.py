@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from mirage.chain.handoff import Handoff, handoffs
-from mirage.daemon.attention import Attention, Trouble, attention
+from mirage.daemon.attention import ChainAlert, Trouble, attention
 from mirage.daemon.report import BAD_DAYS, explanation, what_next
 from mirage.daemon.restraint import Restraint, restraint_in
 from mirage.daemon.waiting_reason import DAEMON, let_in_by
@@ -35,7 +35,7 @@ class Row:
     bars: Sequence[Bar]
     words: str
     next: str
-    attention: Attention | None
+    attention: ChainAlert | None
     interruption_s: int
     overlap_s: int
 
@@ -129,7 +129,7 @@ def chain_list(
 
 def _troubles(
     chains: Sequence[Chain], store: Store, now_s: int
-) -> dict[tuple[str, str], Attention]:
+) -> dict[tuple[str, str], ChainAlert]:
     lately_s = now_s - BAD_DAYS * DAY_S
     found = {}
     for chain in chains:
@@ -140,7 +140,7 @@ def _troubles(
     return found
 
 
-def _rank(found: Attention | None) -> tuple[int, float]:
+def _rank(found: ChainAlert | None) -> tuple[int, float]:
     return found.rank if found else (len(Trouble), 0)
 
 
@@ -214,7 +214,7 @@ def whole(links: Sequence[Link], now_s: int) -> Window:
 
 
 def _row(
-    chain: Chain, links: list[Link], store: Store, window: Window, trouble: Attention | None
+    chain: Chain, links: list[Link], store: Store, window: Window, trouble: ChainAlert | None
 ) -> Row:
     costs = handoffs(links)
     return Row(

@@ -46,7 +46,7 @@ Size = Annotated[int, Range(1, _LARGEST)]
 
 
 @dataclass(frozen=True)
-class Encoder(MethodOptions):
+class EncoderShape(MethodOptions):
     """What fixes the tensors of a transformer over the history."""
 
     patch: Size = 12
@@ -74,7 +74,7 @@ class Encoder(MethodOptions):
 
 
 @dataclass(frozen=True)
-class Shape(Encoder):
+class Shape(EncoderShape):
     """What fixes the network's tensors."""
 
     penalty_input: bool = True
@@ -133,7 +133,7 @@ class Attention(nn.Module):
 class Block(nn.Module):
     """Attention and a feed-forward net, each behind a layer norm, and each added to its input."""
 
-    def __init__(self, shape: Encoder) -> None:
+    def __init__(self, shape: EncoderShape) -> None:
         super().__init__()
         self.before_attention = nn.LayerNorm(shape.width)
         self.attention = Attention(shape.width, shape.heads)

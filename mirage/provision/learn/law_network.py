@@ -26,14 +26,14 @@ from torch import Tensor, nn
 
 from mirage.provision.learn.episode import HISTORY, STEP_S
 from mirage.provision.learn.features import NAMES
-from mirage.provision.learn.foundation import Block, Encoder, Size
+from mirage.provision.learn.foundation import Block, EncoderShape, Size
 from mirage.provision.learn.gate import Gate
 from mirage.provision.learn.law import DURATIONS_S
 from mirage.state.variables import VARIABLES
 
 
 @dataclass(frozen=True)
-class LawShape(Encoder):
+class LawShape(EncoderShape):
     """What fixes the tensors of a network with a law head. Over one expert, a dense gate weighs
     their laws.
     """

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from mirage.daemon.attention import Attention, Trouble, attention
+from mirage.daemon.attention import ChainAlert, Trouble, attention
 from mirage.domain import Action, Chain, ChainState, Decision, JobState, Link, Mode, Penalties
 from mirage.store.memory import MemoryStore
 
@@ -51,7 +51,7 @@ WAITING = Link(
 ENDED = replace(RUNNING, state=JobState.TIMEOUT, end_s=NOW - 2 * H)
 
 
-def found(*links: Link, chain: Chain = CHAIN, p50_s: float | None = None) -> Attention | None:
+def found(*links: Link, chain: Chain = CHAIN, p50_s: float | None = None) -> ChainAlert | None:
     store = MemoryStore()
     decision = Decision(
         at_s=NOW - 60,
