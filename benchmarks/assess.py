@@ -2,7 +2,7 @@
 
     python -m benchmarks.assess --name kth --trace kth_sp2.csv.gz --timezone Europe/Stockholm
     python -m benchmarks.assess --name pegasus --trace pegasus_dev.csv.gz --since 2020-05-25 --until 2020-07-01
-    python -m benchmarks.assess --name "2 M jobs" --trace kth_sp2.csv.gz --copies 71
+    python -m benchmarks.assess --name "2.3 M jobs" --trace pegasus_dev.csv.gz --copies 6
     python -m benchmarks.assess --name "real Slurm" --slurm /var/tmp/mirage-slurm --load 2100
     python -m benchmarks.assess --name "its sacct alone" --sacct assessment/sacct.txt --out alone
     python -m benchmarks.assess --table
@@ -164,8 +164,16 @@ def write_sacct(trace: Path, path: Path, since: str | None, until: str | None, c
         part = jobs.assign(**{name: jobs[name] + copy * span for name in TIMES})
         if copies > 1:
             part["job_id"] = [str(copy * len(jobs) + number) for number in range(1, len(jobs) + 1)]
+            part["user"] = _other_users(jobs, copy)
         _sacct_table(part).to_csv(path, sep="|", index=False, mode="a", header=copy == 0)
     return copies * len(jobs)
+
+
+def _other_users(jobs: pd.DataFrame, copy: int) -> pd.Series:
+    """Of a later copy of the history. A history without users gets one for each kind of job."""
+    kinds = jobs.groupby(["partition", "nodes", "timelimit_s"], dropna=False).ngroup()
+    known = jobs.user.fillna("")
+    return known.where(known != "", "k" + kinds.astype(str)) + f"c{copy}"
 
 
 def _sacct_table(jobs: pd.DataFrame) -> pd.DataFrame:

@@ -48,6 +48,9 @@ class Cluster(Protocol):
     def snapshot(self) -> Snapshot:
         """The whole queue and all nodes. Exactly one `squeue` and one `sinfo`."""
 
+    def queue_of(self, user: str) -> Snapshot:
+        """This user's jobs, and no nodes."""
+
     def jobs(self, job_ids: Collection[int]) -> dict[int, Job]:
         """These jobs as slurmctld knows them now, ended ones (MinJobAge) too. One it does not know
         is left out.

@@ -10,16 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from mirage.assess.habits import Habits, habits_of
-from mirage.assess.history import CLUSTER, TRACE, SiteHistory, site_history
+from mirage.assess.history import CLUSTER, TRACE, RecentHistory, SiteHistory, site_history
 from mirage.assess.plan import FEWEST_DAYS, METHOD, AssessmentPlan, SiteFacts
 from mirage.assess.routes import RoutingFigures, routing_of
-from mirage.assess.simulated import chain_plan, other_priorities, simulate
+from mirage.assess.simulated import HELD_OUT, chain_plan, other_priorities, simulate
 from mirage.assess.waits import WaitFigures, waits_of
 from mirage.errors import MirageError
 from mirage.figures.provenance import sha256
 from mirage.provision.chains.evaluation import ChainPlan, ChainsEvaluation
 from mirage.provision.learn import TrainingPlan, train
 from mirage.provision.learn.cautions import choose_partition
+from mirage.provision.learn.episode import AUGMENTED_LEAD_S
 from mirage.provision.learn.joblog import log_of
 from mirage.provision.learn.reporter import SILENT, Reporter
 from slurm_sim.traces.usage import busy_nodes
@@ -59,35 +60,66 @@ def assess(plan: AssessmentPlan, reporter: Reporter = SILENT) -> SiteAssessment:
     """
     steps = _Steps(reporter)
     plan.out.mkdir(parents=True, exist_ok=True)
-    history = steps.timed("history", lambda: site_history(plan.source, plan.out))
-    trace, inferred = history.trace, history.inferred
-    facts = _facts(history, plan.partition)
-    waits = steps.timed("queue", lambda: waits_of(trace, inferred, plan.source.timezone))
-    habits = steps.timed("chains of today", lambda: habits_of(trace, inferred))
-    routing, why_no_routing = steps.timed(
-        "routing", lambda: routing_of(trace, history.site, plan.effort.routed_days, plan.seed)
-    )
+    # The whole history is gone when training begins: workers need the memory.
+    seen = _look(plan, steps)
+    facts, recent = seen.facts, seen.recent
     model, why_no_model = steps.timed("training", lambda: _model(plan, facts, reporter))
-    planned, why_no_chains = chain_plan(plan, facts, habits, history, model)
+    planned, why_no_chains = chain_plan(plan, facts, seen.habits, recent, model)
     chains, why_not = steps.timed("simulated chains", lambda: simulate(planned, reporter))
     by_priorities = steps.timed(
         "chains under other priorities",
-        lambda: other_priorities(planned, chains, history, reporter),
+        lambda: other_priorities(planned, chains, recent, reporter),
     )
     _write_config(plan.out / CONFIG, model)
     return SiteAssessment(
         facts=facts,
-        waits=waits,
-        habits=habits,
+        waits=seen.waits,
+        habits=seen.habits,
         chains=chains,
         chain_plan=planned,
         why_no_chains=why_no_chains or why_not,
         by_priorities=by_priorities,
-        routing=routing,
-        why_no_routing=why_no_routing,
+        routing=seen.routing,
+        why_no_routing=seen.why_no_routing,
         model=model,
         why_no_model=why_no_model,
         steps_s=steps.took_s,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _QueueFigures:
+    """What the history shows without a simulated chain."""
+
+    facts: SiteFacts
+    recent: RecentHistory
+    waits: WaitFigures
+    habits: Habits
+    routing: RoutingFigures | None
+    why_no_routing: str
+
+
+def _look(plan: AssessmentPlan, steps: _Steps) -> _QueueFigures:
+    """Reads the history, and takes the figures of all of it."""
+    source, effort = plan.source, plan.effort
+    history = steps.timed(
+        "history",
+        lambda: site_history(source, plan.out, effort.recent_days, effort.recent_jobs),
+    )
+    trace, inferred, recent = history.trace, history.inferred, history.recent
+    facts = _facts(history, plan.partition)
+    waits = steps.timed("queue", lambda: waits_of(trace, inferred, source.timezone))
+    habits = steps.timed("chains of today", lambda: habits_of(trace, inferred))
+    routing, why_no_routing = steps.timed(
+        "routing", lambda: routing_of(recent.trace, recent.site, effort.routed_days, plan.seed)
+    )
+    return _QueueFigures(
+        facts=facts,
+        recent=recent,
+        waits=waits,
+        habits=habits,
+        routing=routing,
+        why_no_routing=why_no_routing,
     )
 
 
@@ -107,21 +139,26 @@ class _Steps:
 
 
 def _facts(history: SiteHistory, wanted: str | None) -> SiteFacts:
-    trace, cluster = history.trace, history.cluster
+    trace, recent = history.trace, history.recent
     submit = trace.column("submit")
     first_s, last_s = int(submit.min()), int(submit.max())
-    partition, cautions = choose_partition(log_of(trace, cluster), cluster, wanted)
-    users = set(trace.text("user")) - {""}
+    partition, cautions = choose_partition(
+        log_of(recent.trace, recent.cluster), recent.cluster, wanted
+    )
+    users = set(trace.jobs["user"].unique()) - {""}
+    nodes = max(step.nodes for step in history.inferred.nodes)
     return SiteFacts(
         jobs=len(trace),
         users=len(users),
         first_s=first_s,
         last_s=last_s,
-        nodes=len(cluster.nodes),
-        busy=busy_nodes(trace).mean(first_s, last_s) / len(cluster.nodes),
+        nodes=nodes,
+        busy=busy_nodes(trace).mean(first_s, last_s) / nodes,
         partition=partition,
-        scheduler_is_known=not cluster.scheduler_is_assumed,
+        scheduler_is_known=not recent.cluster.scheduler_is_assumed,
         notes=(*history.notes, *cautions),
+        recent_s=recent.begin_s,
+        recent_jobs=len(recent.trace),
     )
 
 
@@ -140,6 +177,8 @@ def _model(plan: AssessmentPlan, facts: SiteFacts, reporter: Reporter) -> tuple[
                 cluster=plan.out / CLUSTER,
                 methods=(METHOD,),
                 out=plan.out / MODEL,
+                begin_s=facts.recent_s + AUGMENTED_LEAD_S,
+                until_s=facts.recent_s + int((1 - HELD_OUT) * (facts.last_s - facts.recent_s)),
                 partition=facts.partition,
                 episodes=plan.effort.episodes,
                 validation_episodes=plan.effort.judged,
@@ -161,6 +200,7 @@ def _training_key(plan: AssessmentPlan, facts: SiteFacts) -> str:
         "cluster": sha256(plan.out / CLUSTER),
         "partition": facts.partition,
         "episodes": (plan.effort.episodes, plan.effort.judged),
+        "recent_s": facts.recent_s,
         "seed": plan.seed,
     }
     return json.dumps(record, indent=1, default=str) + "\n"

@@ -6,6 +6,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from mirage.errors import ClusterError, InputError, MirageError
 from mirage.provision.learn.accounting import import_records
 from mirage.slurm.records import write_history
@@ -22,6 +24,8 @@ from slurm_sim.traces.inference import Inference, infer, with_dependencies
 TRACE, CLUSTER, RECORDS = "history.csv.gz", "cluster.toml", "sacct.txt"
 SACCT_TIMEOUT_S = 600
 """For a week of records."""
+LEAST_RECENT_DAYS = 28
+"""With fewer there is no room for a week before the first chain, and for chains of six days."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,19 +45,31 @@ class HistorySource:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SiteHistory:
+class RecentHistory:
+    """The end of a history: what training and simulation read. In files: `TRACE`, `CLUSTER`."""
+
     trace: Trace
-    inferred: Inference
+    begin_s: int
+    """The first submission that counts; jobs that were alive then are there too. Unix seconds."""
     cluster: ClusterConfig
-    """The nodes that the history shows, under the site's scheduler or an assumed one."""
+    """The nodes that it shows, under the site's scheduler or an assumed one."""
     site: ClusterConfig | None
     """As the site describes itself; None: only the history is known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiteHistory:
+    """All of it, with the recent part."""
+
+    trace: Trace
+    inferred: Inference
+    recent: RecentHistory
     notes: tuple[str, ...]
 
 
-def site_history(source: HistorySource, folder: Path) -> SiteHistory:
-    """Also writes `TRACE` (with inferred dependencies) and `CLUSTER` into ``folder``. Raises
-    InputError, MirageError.
+def site_history(source: HistorySource, folder: Path, days: int, jobs: int) -> SiteHistory:
+    """Also writes `TRACE` (with inferred dependencies) and `CLUSTER` into ``folder``. ``days``,
+    ``jobs``: bounds of the recent part. Raises InputError, MirageError.
     """
     notes = []
     try:
@@ -67,15 +83,37 @@ def site_history(source: HistorySource, folder: Path) -> SiteHistory:
         notes.append(note)
     try:
         inferred = infer(trace)
-        trace = with_dependencies(trace, inferred)
-        cluster = guessed_cluster(trace, inferred, site)
+        begin_s = recent_begin_s(trace, days, jobs)
+        part = _alive_since(trace, begin_s)
+        shown = inferred if part is trace else infer(part)
+        part = with_dependencies(part, shown)
+        cluster = guessed_cluster(part, shown, site)
     except TraceError as error:
         raise InputError(str(error)) from error
-    write_trace(trace, folder / TRACE)
+    write_trace(part, folder / TRACE)
     (folder / CLUSTER).write_text(write_toml(cluster), encoding="utf-8")
-    return SiteHistory(
-        trace=trace, inferred=inferred, cluster=cluster, site=site, notes=tuple(notes)
-    )
+    recent = RecentHistory(trace=part, begin_s=begin_s, cluster=cluster, site=site)
+    return SiteHistory(trace=trace, inferred=inferred, recent=recent, notes=tuple(notes))
+
+
+def recent_begin_s(trace: Trace, days: int, jobs: int) -> int:
+    """The first submission of the last ``days``, or of the last ``jobs`` where these are fewer, but
+    `LEAST_RECENT_DAYS` at least. Unix seconds.
+    """
+    submit = trace.column("submit")
+    last_s = submit[-1]
+    since_s = max(last_s - days * DAY_S, submit[max(0, len(submit) - jobs)])
+    since_s = min(since_s, last_s - LEAST_RECENT_DAYS * DAY_S)
+    return int(submit[np.searchsorted(submit, since_s)])
+
+
+def _alive_since(trace: Trace, begin_s: int) -> Trace:
+    """Jobs that were submitted, waited or ran since then."""
+    if begin_s <= trace.column("submit")[0]:
+        return trace
+    end = trace.column("end")
+    until = np.where(np.isnan(end), trace.column("start") + trace.column("timelimit_s"), end)
+    return trace.pick((trace.column("submit") >= begin_s) | (until > begin_s))
 
 
 def _records(source: HistorySource, folder: Path) -> Path:

@@ -28,6 +28,10 @@ class Effort:
     most_sizes: int
     routed_days: int
     """At the end of the history, in which routing is judged."""
+    recent_days: int = 180
+    """Of the history, its end: what training and simulation read. Statistics are of all of it."""
+    recent_jobs: int = 200_000
+    """That these days have at most; fewer days are read where there are more."""
 
 
 QUICK = Effort(
@@ -50,6 +54,8 @@ THOROUGH = Effort(
     modes=(Mode.TRAIN, Mode.SERVICE),
     most_sizes=3,
     routed_days=28,
+    recent_days=730,
+    recent_jobs=1_000_000,
 )
 """Half an hour."""
 
@@ -67,7 +73,7 @@ class AssessmentPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class SiteFacts:
-    """What the history holds."""
+    """What the history holds. Times are Unix seconds."""
 
     jobs: int
     users: int
@@ -79,6 +85,14 @@ class SiteFacts:
     partition: str
     scheduler_is_known: bool
     notes: tuple[str, ...]
+    recent_s: int
+    """Training and simulation read what was submitted from then on."""
+    recent_jobs: int
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether training and simulation read only a part of the history."""
+        return self.recent_s > self.first_s
 
     @property
     def days(self) -> float:

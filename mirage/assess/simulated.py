@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mirage.assess.habits import Habits
-from mirage.assess.history import CLUSTER, TRACE, SiteHistory
+from mirage.assess.history import CLUSTER, TRACE, RecentHistory
 from mirage.assess.plan import FEWEST_DAYS, METHOD, AssessmentPlan, Effort, SiteFacts
 from mirage.domain import Mode
 from mirage.errors import MirageError
@@ -66,17 +66,17 @@ def simulate(plan: ChainPlan | None, reporter: Reporter) -> tuple[ChainsEvaluati
 def other_priorities(
     plan: ChainPlan | None,
     chains: ChainsEvaluation | None,
-    history: SiteHistory,
+    recent: RecentHistory,
     reporter: Reporter,
 ) -> dict[str, ChainsEvaluation]:
     """The main size again under each of `OTHER_PRIORITIES`; empty where the scheduler is known."""
     row = main_row(chains)
-    if plan is None or row is None or history.site is not None:
+    if plan is None or row is None or recent.site is not None:
         return {}
     found = {}
     for name, (stem, changes) in OTHER_PRIORITIES.items():
-        params = replace(history.cluster.params, **changes)
-        cluster = replace(history.cluster, params=params, scheduler_is_assumed=False)
+        params = replace(recent.cluster.params, **changes)
+        cluster = replace(recent.cluster, params=params, scheduler_is_assumed=False)
         path = plan.out / f"cluster-{stem}.toml"
         path.write_text(write_toml(cluster), encoding="utf-8")
         again = replace(
@@ -109,7 +109,7 @@ def chain_plan(
     plan: AssessmentPlan,
     facts: SiteFacts,
     habits: Habits,
-    history: SiteHistory,
+    recent: RecentHistory,
     model: Path | None,
 ) -> tuple[ChainPlan | None, str]:
     """Chains in the part of the history that training did not see, or why there are none."""
@@ -129,8 +129,8 @@ def chain_plan(
             begins=begins,
             every_s=every_s,
             lasts_s=plan.effort.lasts_s,
-            nodes=_sizes(habits, history, facts, plan.effort.most_sizes),
-            limit_s=_limit_s(history, facts.partition),
+            nodes=_sizes(habits, recent, facts, plan.effort.most_sizes),
+            limit_s=_limit_s(recent, facts.partition),
             modes=plan.effort.modes,
             methods=tuple(methods) if Mode.SERVICE in plan.effort.modes else (DEFAULT, FIXED),
             partition=facts.partition,
@@ -146,20 +146,20 @@ def chain_plan(
 
 def _begins(effort: Effort, facts: SiteFacts) -> tuple[int, int, int]:
     """In the held-out part: the first submission, how many, and the time between two."""
-    span_s = facts.last_s - facts.first_s
-    begin_s = max(facts.last_s - int(HELD_OUT * span_s), facts.first_s + LEAD_S)
-    room_s = facts.last_s - begin_s - effort.lasts_s
+    first_s, last_s = facts.recent_s, facts.last_s
+    begin_s = max(last_s - int(HELD_OUT * (last_s - first_s)), first_s + LEAD_S)
+    room_s = last_s - begin_s - effort.lasts_s
     if room_s < 0:
-        begin_s, room_s = max(facts.last_s - effort.lasts_s, facts.first_s + LEAD_S), 0
+        begin_s, room_s = max(last_s - effort.lasts_s, first_s + LEAD_S), 0
     begins = min(effort.begins, 1 + room_s // DAY_S)
     return begin_s, begins, max(DAY_S, room_s // max(1, begins - 1))
 
 
-def _sizes(habits: Habits, history: SiteHistory, facts: SiteFacts, most: int) -> tuple[int, ...]:
+def _sizes(habits: Habits, recent: RecentHistory, facts: SiteFacts, most: int) -> tuple[int, ...]:
     """The site's own sizes of chains: the one with most node-hours, and the widest ones that count.
     Without chains those of its jobs.
     """
-    hours = habits.nodes or _node_hours(history)
+    hours = habits.nodes or _node_hours(recent)
     bound = max(1, facts.nodes // 4)
     total = sum(hours.values()) or 1.0
     known = [nodes for nodes in hours if nodes <= bound and hours[nodes] >= WIDE * total] or [1]
@@ -168,18 +168,18 @@ def _sizes(habits: Habits, history: SiteHistory, facts: SiteFacts, most: int) ->
     return tuple(sorted([main, *wide[: most - 1]]))
 
 
-def _node_hours(history: SiteHistory) -> dict[int, float]:
-    nodes = history.trace.column("nodes")
-    work = np.nan_to_num(nodes * history.trace.run_s) / HOUR_S
+def _node_hours(recent: RecentHistory) -> dict[int, float]:
+    nodes = recent.trace.column("nodes")
+    work = np.nan_to_num(nodes * recent.trace.run_s) / HOUR_S
     return {int(size): float(work[nodes == size].sum()) for size in np.unique(nodes) if size > 0}
 
 
-def _limit_s(history: SiteHistory, partition: str) -> int:
+def _limit_s(recent: RecentHistory, partition: str) -> int:
     """The partition's longest limit, or that of its jobs, and at most two days."""
-    chosen = next(item for item in history.cluster.partitions if item.name == partition)
+    chosen = next(item for item in recent.cluster.partitions if item.name == partition)
     if chosen.max_time_s:
         return min(LONGEST_LINK_S, chosen.max_time_s)
-    limits = history.trace.column("timelimit_s")
-    known = limits[np.isfinite(limits) & (history.trace.text("partition") == partition)]
+    limits = recent.trace.column("timelimit_s")
+    known = limits[np.isfinite(limits) & (recent.trace.text("partition") == partition)]
     longest = int(np.quantile(known, 0.99)) if len(known) else LONGEST_LINK_S
     return max(HOUR_S, min(LONGEST_LINK_S, longest))

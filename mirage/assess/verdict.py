@@ -131,7 +131,13 @@ def _trust(found: SiteAssessment) -> Iterator[str]:
             f"The time was up after {found.chains.begins} of {found.chain_plan.begins} begins of"
             " chains: a second call continues."
         )
-    days = found.facts.days
+    facts, days = found.facts, found.facts.days
+    if facts.is_cut and found.chains:
+        last = several(round((facts.last_s - facts.recent_s) / DAY_S), "day")
+        yield (
+            f"Training and simulation read the last {last}, {several(facts.recent_jobs, 'job')};"
+            " all else is of the whole history."
+        )
     if days < ENOUGH_DAYS:
         yield (
             f"The history has {several(round(days), 'day')}: other months may differ;"

@@ -11,7 +11,7 @@ from mirage.cli.chain_names import resolve_chain
 from mirage.cli.ending import ChainEnding, end_chains, jobs_of, queue
 from mirage.cli.folders import name_of
 from mirage.errors import InputError
-from mirage.slurm.commands import CommandCluster
+from mirage.ports import Cluster
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _all(cluster: CommandCluster, sure: bool) -> Sequence[str]:
+def _all(cluster: Cluster, sure: bool) -> Sequence[str]:
     """One's chains that have a job in the queue; none if one is not sure."""
     jobs = jobs_of(cluster)
     chains = sorted(jobs)

@@ -95,11 +95,10 @@ def _of_agent() -> Known:
 
 def _in_queue() -> Known:
     from mirage.chain.tag import parse_tag
+    from mirage.cli.slurm_access import adapter_config, glance_of
     from mirage.cli.sources import me
-    from mirage.config import AdapterConfig
-    from mirage.slurm.commands import CommandCluster
 
-    jobs = CommandCluster.for_a_glance(AdapterConfig()).queue_of(me()).jobs
+    jobs = glance_of(adapter_config()).queue_of(me()).jobs
     found: dict[str, list[int]] = {}
     for job in jobs:
         if tag := parse_tag(job.comment):

@@ -16,6 +16,7 @@ from mirage.chain.sbatch import real_sbatch
 from mirage.cli import serve
 from mirage.cli.daemon import DEFAULT_STORE
 from mirage.cli.service_check import agent_folder, default_agent_store
+from mirage.cli.slurm_access import REST, glance_of, slurm_user, survey_of
 from mirage.cli.table import console
 from mirage.config import Config
 from mirage.config_sources import SITE_FILE, is_there, load, named_file, user_file
@@ -35,8 +36,7 @@ from mirage.doctor.survey import Site, survey
 from mirage.doctor.trial import check_trial, try_job
 from mirage.doctor.users import check_users
 from mirage.domain import ActingMode, Settings
-from mirage.slurm.commands import CommandCluster
-from mirage.slurm.runner import Runner
+from mirage.ports import Cluster
 
 _STYLES = {
     Severity.OK: "green",
@@ -86,11 +86,17 @@ def run(args: argparse.Namespace) -> int:
         named_file(args.config),
         SITE_FILE if named_file(args.config) or is_there(SITE_FILE) else user_file(),
     ).config
-    runner = Runner(bin_dir=config.cluster.bin_dir, timeout_s=config.cluster.timeout_s, retries=0)
-    site = survey(runner, None if args.role is None else args.role == "daemon")
+    cluster = glance_of(config.cluster, config.cluster.timeout_s)
+    site = survey(
+        survey_of(config.cluster),
+        cluster,
+        slurm_user(config.cluster),
+        is_root=os.getuid() == 0 and config.cluster.adapter != REST,
+        of_daemon=None if args.role is None else args.role == "daemon",
+    )
     findings, trial = list(examine(site, config)), []
     if args.try_job is not None:
-        trial = _try_job(CommandCluster(runner), shlex.split(args.try_job))
+        trial = _try_job(cluster, shlex.split(args.try_job))
     findings += trial
     severity = worst(findings)
     if args.json:
@@ -129,7 +135,7 @@ def examine(site: Site, config: Config) -> Iterator[Diagnosis]:
     yield from check_drift(files["audit"], config.policy)
 
 
-def _try_job(cluster: CommandCluster, options: Sequence[str]) -> list[Diagnosis]:
+def _try_job(cluster: Cluster, options: Sequence[str]) -> list[Diagnosis]:
     folder = make_chains_folder()
     sbatch = real_sbatch(os.environ.get("PATH", os.defpath))
     return list(

@@ -12,11 +12,11 @@ from pathlib import Path
 from mirage.chain.folder import chain_folder, mark_over, over_marker
 from mirage.chain.submission import let_follow
 from mirage.chain.tag import parse_tag
+from mirage.cli.slurm_access import adapter_config, slurm_of
 from mirage.cli.sources import me
-from mirage.config import AdapterConfig
 from mirage.domain import Job
 from mirage.errors import ClusterError, InputError
-from mirage.slurm.commands import CommandCluster
+from mirage.ports import Cluster
 
 ROUNDS = 3
 """How often the queue is looked at: a link that just started may be queueing its successor."""
@@ -30,13 +30,13 @@ class ChainEnding:
     jobs: Sequence[int]
 
 
-def queue() -> CommandCluster:
-    """Slurm, as the user who runs this."""
-    return CommandCluster.from_config(AdapterConfig())
+def queue() -> Cluster:
+    """Slurm, as the user who runs this. Raises InputError."""
+    return slurm_of(adapter_config())
 
 
 def end_chains(
-    cluster: CommandCluster, chains: Sequence[str], marker: str, reason: str, *, running_too: bool
+    cluster: Cluster, chains: Sequence[str], marker: str, reason: str, *, running_too: bool
 ) -> Mapping[str, ChainEnding]:
     """Marks the chains as over and ends their queued jobs (and running ones), successors first.
 
@@ -74,7 +74,7 @@ def end_chains(
     return {chain: ChainEnding(before[chain], ended[chain]) for chain in chains}
 
 
-def jobs_of(cluster: CommandCluster, chains: Collection[str] | None = None) -> dict[str, list[Job]]:
+def jobs_of(cluster: Cluster, chains: Collection[str] | None = None) -> dict[str, list[Job]]:
     """One's own jobs in the queue of these chains (None: of all that have some), by segment. Raises
     ClusterError.
     """

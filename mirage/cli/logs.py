@@ -13,7 +13,7 @@ from pathlib import Path
 
 from mirage.chain.folder import chain_folder, is_paused, over_marker, queued_jobs, read_starts
 from mirage.cli.chain_names import resolve_chain
-from mirage.config import AdapterConfig
+from mirage.cli.slurm_access import adapter_config, slurm_of
 from mirage.errors import ClusterError, InputError
 from mirage.slurm.commands import CommandCluster
 
@@ -152,7 +152,7 @@ class _Logs:
             for segment, job in queued_jobs(self.folder).items()
             if segment not in starts
         }
-        cluster = CommandCluster.from_config(AdapterConfig())
+        cluster = CommandCluster.from_config(adapter_config())
         with suppress(ClusterError):
             for job in cluster.jobs(list(unknown)).values():
                 if job.start_s is not None:
@@ -161,9 +161,7 @@ class _Logs:
     def has_jobs(self, running_only: bool) -> bool:
         """Whether Slurm has a job of the chain that is not over; unknown counts as yes."""
         try:
-            jobs = CommandCluster.from_config(AdapterConfig()).jobs(
-                list(queued_jobs(self.folder).values())[-50:]
-            )
+            jobs = slurm_of(adapter_config()).jobs(list(queued_jobs(self.folder).values())[-50:])
         except ClusterError:
             return True
         left = [job for job in jobs.values() if not job.state.is_over]

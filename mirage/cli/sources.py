@@ -13,7 +13,7 @@ from typing import Any
 
 from mirage.cli.folders import add_chains, add_names, add_records, chain_ids
 from mirage.cli.service_check import NOBODY, agent_runs, agent_store, socket_path
-from mirage.config import AdapterConfig
+from mirage.cli.slurm_access import adapter_config, glance_of
 from mirage.daemon.reconcile import Reconciler
 from mirage.daemon.report import chain_reports, explain
 from mirage.daemon.socket import ask
@@ -21,7 +21,6 @@ from mirage.daemon.waiting_reason import AGENT, DAEMON
 from mirage.daemon.wall_clock import WallClock
 from mirage.domain import ActingMode, ChainState, JobState
 from mirage.errors import ClusterError, InputError, StoreError
-from mirage.slurm.commands import CommandCluster
 from mirage.store.fast_reader import read_chains
 from mirage.store.memory import MemoryStore
 from mirage.store.places import file_in
@@ -258,8 +257,8 @@ def _of_server(url: str, job_id: int | None) -> MemoryStore:
 
 
 def _ask_slurm(own: _Own) -> None:
-    cluster = CommandCluster.for_a_glance(AdapterConfig())
     try:
+        cluster = glance_of(adapter_config())
         Reconciler(cluster, own.store, WallClock(), me()).observe(cluster.queue_of(me()))
     except ClusterError as error:
         own.notes.append(f"Slurm can't be asked now, so this may be old: {error}")

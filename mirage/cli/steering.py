@@ -32,8 +32,8 @@ from mirage.chain.folder import (
 )
 from mirage.chain.submission import queue_link
 from mirage.chain.tag import MAX_SEGMENTS, parse_tag, with_segments
+from mirage.cli.slurm_access import adapter_config
 from mirage.cli.sources import me
-from mirage.config import AdapterConfig
 from mirage.domain import Job, JobState, Mode
 from mirage.errors import ClusterError, InputError
 from mirage.slurm.commands import CommandCluster
@@ -71,7 +71,7 @@ class Steering:
                 f"chain {chain_id} was started by an older Mirage, whose jobs don't know this"
                 " command"
             )
-        return cls(chain_id, folder, CommandCluster.from_config(AdapterConfig()))
+        return cls(chain_id, folder, CommandCluster.from_config(adapter_config()))
 
     @property
     def segments(self) -> int:
@@ -110,7 +110,7 @@ class Steering:
         """As `jobs`, before anything is done. Raises ClusterError within seconds where Slurm does
         not answer.
         """
-        glance = CommandCluster.for_a_glance(AdapterConfig())
+        glance = CommandCluster.for_a_glance(adapter_config())
         try:
             return replace(self, cluster=glance).jobs()
         except ClusterError as error:

@@ -19,12 +19,11 @@ from mirage.chain.folder import (
     read_starts,
 )
 from mirage.cli.chain_names import resolve_chain
+from mirage.cli.slurm_access import adapter_config, slurm_of
 from mirage.cli.sources import find_chains
-from mirage.config import AdapterConfig
 from mirage.domain import ChainState, Job
 from mirage.errors import ClusterError, InputError
 from mirage.ports import Cluster
-from mirage.slurm.commands import CommandCluster
 
 LOOK_S = 5
 """How often the chain's folder is looked at, which costs nothing,"""
@@ -68,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(
             f"chain {args.chain}: {folder} is not there. `mirage status` lists your chains."
         )
-    cluster = CommandCluster.from_config(AdapterConfig())
+    cluster = slurm_of(adapter_config())
     until_s = None if args.timeout is None else time.monotonic() + args.timeout
     if not _wait(folder, cluster, until_s):
         print(f"mirage wait: chain {args.chain} is not over yet", file=sys.stderr)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import pwd
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mirage.chain.durations import format_duration, parse_time_limit
+from mirage.cli.slurm_access import adapter_config, slurm_of, slurm_user, survey_of
 from mirage.cli.table import console, when
 from mirage.errors import InputError
 from slurm_sim.cli.arguments import positive
@@ -87,17 +86,14 @@ def _answer(args: argparse.Namespace) -> StartAnswer:
     from mirage.provision.starts.answer import StartQuestion, StartSources
     from mirage.provision.starts.forecast import AS_IT_IS, read_calibration
     from mirage.provision.starts.regression import read_regression
-    from mirage.slurm.commands import CommandCluster
-    from mirage.slurm.runner import Runner
-    from mirage.slurm.survey import Survey
 
     usual = SITE_FILE if not user_file().exists() and is_there(SITE_FILE) else user_file()
     config = load(None, usual).config
-    runner = Runner(bin_dir=config.cluster.bin_dir, timeout_s=config.cluster.timeout_s)
+    reach = adapter_config()
     sources = StartSources(
-        cluster=CommandCluster(runner),
-        describe=Survey(runner).cluster,
-        user=pwd.getpwuid(os.getuid()).pw_name,
+        cluster=slurm_of(reach),
+        describe=survey_of(reach).cluster,
+        user=slurm_user(reach),
         model=args.model or config.policy.model,
         calibration=read_calibration(args.calibration) if args.calibration else AS_IT_IS,
         regression=read_regression(args.calibration) if args.calibration else None,

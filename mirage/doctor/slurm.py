@@ -32,6 +32,11 @@ def check_slurm(site: Site, poll_s: int) -> Iterator[Diagnosis]:
         )
         return
     yield _release(site.settings)
+    if not site.settings.parameters:
+        yield from _queue(site)
+        yield _hidden_configuration()
+        yield from _records(site)
+        return
     yield _clock(site)
     yield from _queue(site)
     yield _priority(site.settings)
@@ -39,6 +44,16 @@ def check_slurm(site: Site, poll_s: int) -> Iterator[Diagnosis]:
     yield from _accounting(site, site.settings, poll_s)
     yield _over_time(site.settings, site.live)
     yield _plugin(site.settings)
+
+
+def _hidden_configuration() -> Diagnosis:
+    return note(
+        "slurm.conf",
+        "slurmrestd does not show slurm.conf, nor slurmctld's time",
+        "Priorities, backfill, ACCRUE_ALWAYS, OverTimeLimit, job_submit/lua and the clock go"
+        " unchecked.",
+        "Run `mirage doctor` on a machine that has Slurm's commands, if there is one.",
+    )
 
 
 def _release(settings: Settings) -> Diagnosis:
@@ -194,7 +209,20 @@ def _accounting(site: Site, settings: Settings, poll_s: int) -> Iterator[Diagnos
             " time passes. Models can't be trained.",
             "Set up slurmdbd.",
         )
-    elif isinstance(site.history_days, ClusterError):
+    else:
+        yield from _records(site)
+    if age_s < poll_s and not (kind.endswith("slurmdbd") and isinstance(site.history_days, int)):
+        yield warning(
+            "min-job-age",
+            f"MinJobAge is {age_s} s, a cycle comes every {poll_s} s, and accounting can't be read",
+            "slurmctld forgets ended jobs between two cycles, so how links ended may stay unknown.",
+            f"Set MinJobAge to at least {2 * poll_s}, or daemon.poll_s below {age_s}.",
+        )
+
+
+def _records(site: Site) -> Iterator[Diagnosis]:
+    """Of accounting."""
+    if isinstance(site.history_days, ClusterError):
         yield warning(
             "accounting",
             f"accounting can't be read: {site.history_days}",
@@ -211,13 +239,6 @@ def _accounting(site: Site, settings: Settings, poll_s: int) -> Iterator[Diagnos
         )
     else:
         yield ok("accounting", f"sacct has jobs of {site.history_days} days ago and since")
-    if age_s < poll_s and not (kind.endswith("slurmdbd") and isinstance(site.history_days, int)):
-        yield warning(
-            "min-job-age",
-            f"MinJobAge is {age_s} s, a cycle comes every {poll_s} s, and accounting can't be read",
-            "slurmctld forgets ended jobs between two cycles, so how links ended may stay unknown.",
-            f"Set MinJobAge to at least {2 * poll_s}, or daemon.poll_s below {age_s}.",
-        )
 
 
 def _over_time(settings: Settings, live: ClusterConfig | ClusterError) -> Diagnosis:

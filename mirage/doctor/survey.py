@@ -4,25 +4,17 @@ check to tell.
 
 from __future__ import annotations
 
-import os
-import pwd
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
 
 from mirage.domain import Settings, Snapshot
 from mirage.errors import ClusterError
-from mirage.slurm import parsing
-from mirage.slurm.commands import CommandCluster
-from mirage.slurm.runner import Runner
-from mirage.slurm.survey import JobLimits, Survey, controller_time_s
+from mirage.ports import Cluster
+from mirage.slurm.survey import JobLimits, SiteSurvey, answer_of
 from slurm_sim.config import ClusterConfig
 from slurm_sim.seconds import DAY_S
 
 HISTORY_DAYS = (1, 7, 30, 90, 365)
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -56,34 +48,36 @@ class Site:
     """Accounting has jobs of so many days ago (of HISTORY_DAYS), 0: of none."""
 
 
-def survey(runner: Runner, of_daemon: bool | None) -> Site:
-    """``of_daemon`` None: judge what the user's rights are enough for."""
-    ask, user = Survey(runner), pwd.getpwuid(os.getuid()).pw_name
+def survey(
+    ask: SiteSurvey, port: Cluster, user: str, *, is_root: bool, of_daemon: bool | None
+) -> Site:
+    """``user``, ``is_root``: as whom Slurm is asked. ``of_daemon`` None: judge what the user's rights
+    are enough for.
+    """
     began_s = time.time()
-    config = _answer(ask.config)
+    about = answer_of(ask.about)
     asked_s = time.time() - began_s
-    root = os.getuid() == 0
-    if isinstance(config, ClusterError):
-        return _silent_site(config, user=user, is_root=root, of_daemon=of_daemon)
-    settings = _answer(lambda: parsing.parse_settings(config))
-    level = _answer(lambda: ask.admin_level(user))
-    privileged = is_privileged(user, root, settings, level)
+    if isinstance(about, ClusterError):
+        return _silent_site(about, user=user, is_root=is_root, of_daemon=of_daemon)
+    settings, time_s = about.settings, about.time_s
+    level = answer_of(lambda: ask.admin_level(user))
+    privileged = is_privileged(user, is_root, settings, level)
     daemon = privileged if of_daemon is None else of_daemon
     cluster = settings.cluster if isinstance(settings, Settings) else ""
     return Site(
         user=user,
-        is_root=root,
+        is_root=is_root,
         of_daemon=daemon,
         settings=settings,
-        clock=_answer(
-            lambda: ClockSkew(controller_time_s(config) + 0.5 - (began_s + asked_s / 2), asked_s)
-        ),
-        snapshot=_answer(CommandCluster(runner).snapshot),
-        live=_answer(ask.cluster),
+        clock=time_s
+        if isinstance(time_s, ClusterError)
+        else ClockSkew(time_s + 0.5 - (began_s + asked_s / 2), asked_s),
+        snapshot=answer_of(port.snapshot),
+        live=answer_of(ask.cluster),
         admin_level=level,
-        limits=_answer(lambda: ask.limits(cluster, None if daemon else user)),
-        qos=_answer(ask.qos),
-        history_days=_answer(lambda: _history_days(ask, int(began_s))),
+        limits=answer_of(lambda: ask.limits(cluster, None if daemon else user)),
+        qos=answer_of(ask.qos),
+        history_days=answer_of(lambda: _history_days(ask, int(began_s))),
     )
 
 
@@ -120,13 +114,6 @@ def slurm_user(settings: Settings | ClusterError) -> str:
     )
 
 
-def _history_days(ask: Survey, now_s: int) -> int:
+def _history_days(ask: SiteSurvey, now_s: int) -> int:
     """The furthest day of HISTORY_DAYS that has a record; days that were quiet say nothing."""
     return max((days for days in HISTORY_DAYS if ask.has_records(now_s - days * DAY_S)), default=0)
-
-
-def _answer(ask: Callable[[], T]) -> T | ClusterError:
-    try:
-        return ask()
-    except ClusterError as error:
-        return error

@@ -50,7 +50,9 @@ def _rights(site: Site) -> Diagnosis:
 
 def _limits(site: Site, settings: Settings) -> Iterator[Diagnosis]:
     enforced = settings.parameters.get("AccountingStorageEnforce", "")
-    if not {"limits", "safe", "all"} & set(enforced.replace(" ", "").split(",")):
+    if settings.parameters and not {"limits", "safe", "all"} & set(
+        enforced.replace(" ", "").split(",")
+    ):
         yield ok(
             "limits",
             "limits of users and QOS are not enforced"

@@ -81,6 +81,9 @@ class PyslurmCluster(Cluster):
         self._oddities.report(oddities)
         return Snapshot(at_s=at_s, jobs=jobs, nodes=nodes, oddities=oddities)
 
+    def queue_of(self, user: str) -> Snapshot:
+        return self._commands.queue_of(user)
+
     def jobs(self, job_ids: Collection[int]) -> dict[int, Job]:
         return self._commands.jobs(job_ids)
 

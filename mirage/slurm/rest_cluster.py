@@ -40,11 +40,24 @@ MOST_SINGLE = 8
 """More jobs than this are read with the whole queue, in one request."""
 MOST_IDS = 500
 """Job ids in one request to slurmdbd: 22.05 takes no longer address than 8 KiB."""
-_NOTHING_FOUND = 9003
+NOTHING_FOUND = 9003
+"""The number of slurmdbd's error where a query has no answer."""
 
 
 def _unix_now() -> int:
     return int(time.time())
+
+
+def client_of(config: AdapterConfig, retries: int = 2) -> RestClient:
+    """The API as it is configured. Raises InputError where no usable address is."""
+    check_url(config.rest_url)
+    return RestClient(
+        config.rest_url,
+        token_source(config.rest_token_file),
+        version=config.rest_version,
+        timeout_s=config.timeout_s,
+        retries=retries,
+    )
 
 
 class RestCluster(Cluster):
@@ -58,17 +71,11 @@ class RestCluster(Cluster):
         self._has_warned = False
 
     @classmethod
-    def from_config(cls, config: AdapterConfig) -> RestCluster:
-        """Raises InputError where no usable address is configured."""
-        check_url(config.rest_url)
-        return cls(
-            RestClient(
-                config.rest_url,
-                token_source(config.rest_token_file),
-                version=config.rest_version,
-                timeout_s=config.timeout_s,
-            )
-        )
+    def from_config(cls, config: AdapterConfig, retries: int = 2) -> RestCluster:
+        """``retries``: of requests that got no connection. Raises InputError where no usable
+        address is configured.
+        """
+        return cls(client_of(config, retries))
 
     def snapshot(self) -> Snapshot:
         """The whole queue and all nodes: two requests."""
@@ -82,6 +89,15 @@ class RestCluster(Cluster):
         self._oddities.report(listed.oddities)
         jobs = tuple(job for job in listed.jobs if not job.state.is_over)
         return Snapshot(at_s=at_s, jobs=jobs, nodes=nodes, oddities=tuple(listed.oddities))
+
+    def queue_of(self, user: str) -> Snapshot:
+        """This user's jobs, and no nodes. The API gives the whole queue: the others are left out."""
+        at_s = self._now_s()
+        own = [each for each in self._records("jobs") if each.get("user_name") == user]
+        listed = self._queue(own, at_s)
+        self._oddities.report(listed.oddities)
+        jobs = tuple(job for job in listed.jobs if not job.state.is_over)
+        return Snapshot(at_s=at_s, jobs=jobs, nodes=(), oddities=tuple(listed.oddities))
 
     def jobs(self, job_ids: Collection[int]) -> dict[int, Job]:
         """As `CommandCluster.jobs`. A request a job, or one for all where they are many."""
@@ -241,7 +257,7 @@ class RestCluster(Cluster):
 
     def _slurmdbd_jobs(self, query: Query) -> Sequence[rest_records.Record]:
         answer = self._client.get("slurmdb", "jobs", query)
-        if {error.number for error in answer.errors} != {_NOTHING_FOUND}:
+        if {error.number for error in answer.errors} != {NOTHING_FOUND}:
             self._raise_for(answer, "accounting", is_read=True)
         return self._checked("accounting", lambda: rest_records.listed(answer.body, "jobs"))
 

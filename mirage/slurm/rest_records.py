@@ -34,6 +34,10 @@ _FLAGS = (
 """Of a job's state, in the order in which squeue shows one in place of it (`job_state_string`)."""
 
 
+UNBOUNDED = frozenset({"", "-1", "4294967295", "4294967294"})
+"""What a limit that is not set looks like: of some releases INFINITE or NO_VAL of slurm.h."""
+
+
 def queue_rows(
     records: Iterable[Record], oddities: list[Oddity]
 ) -> Iterator[tuple[int, list[str]]]:
@@ -68,13 +72,13 @@ def _queue_row(job: Record, task: str) -> list[str]:
         _text(job, "partition"),
         _text(job, "account") or "(null)",
         state(job.get("job_state")),
-        _number(job.get("node_count")) or "0",
+        number(job.get("node_count")) or "0",
         _time(job.get("submit_time")),
         _limit(job.get("time_limit")),
         _time(job.get("eligible_time")),
         _time(job.get("start_time")),
         _time(job.get("end_time")),
-        _number(job.get("priority")),
+        number(job.get("priority")),
         exit_code(job.get("exit_code")),
         _text(job, "tres_alloc_str") or _text(job, "tres_req_str"),
         _text(job, "nodes"),
@@ -89,8 +93,8 @@ def _tasks(job: Record) -> list[str]:
     """Of no array: [""]. Raises ValueError."""
     if waiting := _text(job, "array_task_string"):
         return parsing.array_tasks(f"{job.get('job_id')}_[{waiting}]")
-    is_task = _number(job.get("array_job_id")) not in ("", "0")
-    return [_number(job.get("array_task_id")) if is_task else ""]
+    is_task = number(job.get("array_job_id")) not in ("", "0")
+    return [number(job.get("array_task_id")) if is_task else ""]
 
 
 def record_rows(records: Iterable[Record]) -> Iterator[tuple[int, list[str]]]:
@@ -103,7 +107,7 @@ def _record_row(job: Record) -> list[str]:
     times, tres = _part(job, "time"), _part(job, "tres")
     shown = state(_part(job, "state").get("current"))
     requested = _tres(tres.get("requested"))
-    nodes = _number(job.get("allocation_nodes"))
+    nodes = number(job.get("allocation_nodes"))
     is_open = shown in ("PENDING", "RUNNING", "SUSPENDED")  # its "end" is the time of the question
     return [
         str(job.get("job_id", "")),
@@ -117,7 +121,7 @@ def _record_row(job: Record) -> list[str]:
         _time(times.get("eligible")),
         _time(times.get("start")),
         "Unknown" if is_open else _time(times.get("end")),
-        _number(job.get("priority")),
+        number(job.get("priority")),
         _recorded_exit_code(job, shown),
         _tres_text(_tres(tres.get("allocated"))),
         _tres_text(requested),
@@ -133,12 +137,12 @@ def _recorded_exit_code(job: Record, state_word: str) -> str:
 
 def _shown_id(job: Record) -> str:
     array = _part(job, "array")
-    array_id = _number(array.get("job_id"))
+    array_id = number(array.get("job_id"))
     if array_id in ("", "0"):
         return str(job.get("job_id", ""))
     if waiting := _text(array, "task"):
         return f"{array_id}_[{_task_list(waiting)}]"
-    return f"{array_id}_{_number(array.get('task_id'))}"
+    return f"{array_id}_{number(array.get('task_id'))}"
 
 
 def _task_list(text: str) -> str:
@@ -175,6 +179,58 @@ def _node_words(record: Record) -> list[str]:
     return [str(word).upper() for word in (*words, *flags)]
 
 
+def node_line(record: Record) -> str:
+    """A node of slurmctld as `scontrol show node -o` prints what the simulator needs of it."""
+    words = {
+        "NodeName": _text(record, "name"),
+        "CPUTot": number(record.get("cpus")),
+        "ThreadsPerCore": number(record.get("threads")),
+        "Gres": _text(record, "gres"),
+        "RealMemory": number(record.get("real_memory")),
+        "Sockets": number(record.get("sockets")),
+        "CoresPerSocket": number(record.get("cores")),
+        "State": "+".join(_node_words(record)),
+        "Weight": number(record.get("weight")) or "1",
+    }
+    return _line(words)
+
+
+def partition_line(record: Record) -> str:
+    """A partition of slurmctld as `scontrol show partition -o` prints what the simulator needs."""
+    most, default = _part(record, "maximums"), _part(record, "defaults")
+    priority, nodes = _part(record, "priority"), record.get("nodes")
+    shared = _part(most, "oversubscribe")
+    state_of = _part(record, "partition").get("state", record.get("state"))
+    words = {
+        "PartitionName": _text(record, "name"),
+        "Default": "YES" if "DEFAULT" in _upper(record.get("flags")) else "NO",
+        "DefaultTime": number(default.get("time", record.get("default_time_limit"))),
+        "MaxNodes": _bound(most.get("nodes", record.get("maximum_nodes_per_job"))),
+        "MaxTime": _bound(most.get("time", record.get("max_time_limit"))),
+        "MinNodes": number(_part(record, "minimums").get("nodes", record.get("min nodes per job"))),
+        "OverTimeLimit": number(most.get("over_time_limit", record.get("over_time_limit"))),
+        "OverSubscribe": "EXCLUSIVE" if "EXCLUSIVE" in _upper(shared.get("flags")) else "NO",
+        "Nodes": nodes if isinstance(nodes, str) else _text(_part(record, "nodes"), "configured"),
+        "PriorityJobFactor": number(priority.get("job_factor", record.get("priority_job_factor"))),
+        "PriorityTier": number(priority.get("tier", record.get("priority_tier"))),
+        "State": (_upper(state_of) or ["UP"])[0],
+    }
+    return _line(words)
+
+
+def _line(words: Mapping[str, str]) -> str:
+    return " ".join(f"{key}={value}" for key, value in words.items() if value)
+
+
+def _bound(value: object) -> str:
+    text = number(value)
+    return "UNLIMITED" if text in UNBOUNDED else text
+
+
+def _upper(value: object) -> list[str]:
+    return [str(each).upper() for each in (value if isinstance(value, list) else [value]) if each]
+
+
 def down_since(record: Record) -> NodeEvent | None:
     """Since when a node is down or drained; None: it is up, or slurmctld does not say. Raises
     ValueError.
@@ -195,29 +251,29 @@ def state(value: object) -> str:
 def exit_code(value: object) -> str:
     """`code:signal`, or wait(2)'s status where that is what there is."""
     if not isinstance(value, Mapping):
-        return _number(value) or "0"
+        return number(value) or "0"
     if "return_code" not in value:
-        return _number(value) or "0"
+        return number(value) or "0"
     signal = value.get("signal")
-    number = signal.get("id", signal.get("signal_id")) if isinstance(signal, Mapping) else None
-    return f"{_number(value['return_code']) or 0}:{_number(number) or 0}"
+    code = signal.get("id", signal.get("signal_id")) if isinstance(signal, Mapping) else None
+    return f"{number(value['return_code']) or 0}:{number(code) or 0}"
 
 
-def _number(value: object) -> str:
-    """Empty: not set."""
+def number(value: object) -> str:
+    """A number in either form of the API; empty: not set."""
     if isinstance(value, Mapping):
         value = value.get("number") if value.get("set") else None
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else ""
 
 
 def _time(value: object) -> str:
-    text = _number(value)
+    text = number(value)
     return "N/A" if text in ("", "0") else text
 
 
 def _limit(value: object) -> str:
     """Minutes, as sacct's TimelimitRaw and one of the forms of squeue's."""
-    return _number(value) or "UNLIMITED"
+    return number(value) or "UNLIMITED"
 
 
 def _tres(value: object) -> dict[str, int]:

@@ -74,6 +74,7 @@ class SimulatedCluster(Cluster):
         self._operator = operator
         self._behaviour = behaviour
         self._faults = _Faults()
+        self._shown: dict[int, tuple[JobRecord, Job]] = {}
 
     def as_user(self, name: str, *, operator: bool = False) -> SimulatedCluster:
         """The same cluster, seen by somebody else."""
@@ -114,11 +115,24 @@ class SimulatedCluster(Cluster):
 
     def snapshot(self) -> Snapshot:
         self._reach()
-        jobs = tuple(_queued(job) for job in (*self._sim.pending(), *self._sim.running()))
+        jobs = tuple(map(self._seen, (*self._sim.pending(), *self._sim.running())))
         if self.empty_queue_answers > 0:
             self.empty_queue_answers -= 1
             jobs = ()
         return Snapshot(at_s=self._sim.now_s, jobs=jobs, nodes=tuple(self._nodes()))
+
+    def _seen(self, job: JobRecord) -> Job:
+        """Most jobs of a long queue are as they were in the snapshot before."""
+        before = self._shown.get(job.job_id)
+        if before is None or before[0] != job:
+            self._shown[job.job_id] = before = (job, _queued(job))
+        return before[1]
+
+    def queue_of(self, user: str) -> Snapshot:
+        self._reach()
+        records = (*self._sim.pending(), *self._sim.running())
+        own = tuple(_queued(job) for job in records if job.user == user)
+        return Snapshot(at_s=self._sim.now_s, jobs=own, nodes=())
 
     def jobs(self, job_ids: Collection[int]) -> dict[int, Job]:
         self._reach()

@@ -8,16 +8,20 @@ SLURM_TIME_FORMAT.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
-from mirage.errors import ClusterNonsense, ClusterUnavailable
-from mirage.slurm import argv, failures
+from mirage.domain import Settings
+from mirage.errors import ClusterError, ClusterNonsense, ClusterUnavailable
+from mirage.slurm import argv, failures, parsing
 from mirage.slurm.runner import Runner
 from slurm_sim.clusters import read_live
 from slurm_sim.config import ClusterConfig
 from slurm_sim.errors import InvalidCluster
 from slurm_sim.seconds import DAY_S
+
+T = TypeVar("T")
 
 LIMIT_FIELDS = ("MaxJobs", "MaxSubmitJobs", "GrpJobs", "GrpSubmitJobs")
 _QOS_FIELDS = ("MaxJobsPerUser", "MaxSubmitJobsPerUser", "GrpJobs", "GrpSubmitJobs")
@@ -44,10 +48,48 @@ class JobLimits:
 
 
 @dataclass(frozen=True)
+class SlurmAbout:
+    """What slurmctld says of itself."""
+
+    settings: Settings | ClusterError
+    time_s: int | ClusterError
+    """Its own time as it answered."""
+
+
+class SiteSurvey(Protocol):
+    """What is asked of a site beside the Cluster port. Every method raises ClusterError. Adapters:
+    `Survey` (the commands), `rest_survey.py` (slurmrestd).
+    """
+
+    def about(self) -> SlurmAbout: ...
+
+    def cluster(self) -> ClusterConfig:
+        """The cluster as slurmctld describes it, for the simulator."""
+
+    def admin_level(self, user: str) -> str:
+        """`None`, `Operator` or `Administrator`; empty for a user that accounting does not know."""
+
+    def limits(self, cluster: str, user: str | None) -> list[JobLimits]:
+        """Of all associations, or those of a user."""
+
+    def qos(self) -> list[JobLimits]: ...
+
+    def has_records(self, day_s: int) -> bool:
+        """Whether accounting has a job that was pending or running in the 24 hours from ``day_s``."""
+
+
+@dataclass(frozen=True)
 class Survey:
-    """Asks a Slurm. Every method raises ClusterError."""
+    """Asks a Slurm by its commands."""
 
     runner: Runner
+
+    def about(self) -> SlurmAbout:
+        text = self.config()
+        return SlurmAbout(
+            settings=answer_of(lambda: parsing.parse_settings(text)),
+            time_s=answer_of(lambda: controller_time_s(text)),
+        )
 
     def config(self) -> str:
         return self._read(argv.settings())
@@ -103,6 +145,14 @@ class Survey:
         if result.returncode:
             raise failures.read_failure(command, result.stderr)
         return result.stdout
+
+
+def answer_of(ask: Callable[[], T]) -> T | ClusterError:
+    """What it returns, or the error that it raises."""
+    try:
+        return ask()
+    except ClusterError as error:
+        return error
 
 
 def controller_time_s(config_text: str) -> int:

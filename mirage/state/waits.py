@@ -90,13 +90,11 @@ class WaitBook:
 
 def _merge(samples: list[WaitSample], added: list[WaitSample]) -> None:
     """Both stay in the order of their starts. Sorting a week of jobs in each cycle would be slow,
-    and what is added mostly started last.
+    and what is added mostly started last: only what started since its first one is sorted again.
     """
     added.sort(key=_start_s)
-    is_last = not samples or samples[-1].start_s <= added[0].start_s
-    samples.extend(added)
-    if not is_last:
-        samples.sort(key=_start_s)
+    place = bisect_left(samples, added[0].start_s, key=_start_s)
+    samples[place:] = sorted([*samples[place:], *added], key=_start_s)
 
 
 def _start_s(sample: WaitSample) -> int:

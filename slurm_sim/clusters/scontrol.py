@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from slurm_sim.clusters.draft import Draft
 from slurm_sim.clusters.notes import ClusterDescription, Entries, Entry
@@ -22,6 +23,7 @@ from slurm_sim.clusters.parts import (
 from slurm_sim.clusters.sacctmgr import read_accounting
 from slurm_sim.clusters.scheduler import of_cluster, set_entries
 from slurm_sim.clusters.values import compress_hosts, hosts
+from slurm_sim.config import Params
 from slurm_sim.errors import InvalidCluster
 from slurm_sim.node_states import node_state
 
@@ -66,11 +68,8 @@ def read_live(
     """
     settings = _settings(config_text)
     params, notes = of_cluster(settings)
-    draft = Draft("the live cluster", list(notes))
-    for entries in _records(nodes_text, NODES, "nodename"):
-        _add_node(draft, entries)
-    for entries in _records(partitions_text, PARTITIONS, "partitionname"):
-        _add_partition(draft, entries)
+    draft = _drafted(nodes_text, partitions_text)
+    draft.notes[:0] = notes
     name = settings["clustername"].value if "clustername" in settings else "cluster"
     enforce = settings.get("accountingstorageenforce") or Entry(
         "AccountingStorageEnforce", "", CONFIG
@@ -78,6 +77,25 @@ def read_live(
     accounting = read_accounting(qos_text, assoc_text, name).enforced(enforce)
     draft.notes += accounting.notes
     return draft.finish(name, params, accounting.qos, accounting.associations)
+
+
+def read_live_nodes(
+    name: str, params: Params, nodes_text: str, partitions_text: str
+) -> ClusterDescription:
+    """As `read_live` where slurm.conf is not shown: ``params`` are assumed, and marked so. Raises
+    InvalidCluster.
+    """
+    found = _drafted(nodes_text, partitions_text).finish(name, params)
+    return replace(found, cluster=replace(found.cluster, scheduler_is_assumed=True))
+
+
+def _drafted(nodes_text: str, partitions_text: str) -> Draft:
+    draft = Draft("the live cluster")
+    for entries in _records(nodes_text, NODES, "nodename"):
+        _add_node(draft, entries)
+    for entries in _records(partitions_text, PARTITIONS, "partitionname"):
+        _add_partition(draft, entries)
+    return draft
 
 
 def _settings(text: str) -> Entries:

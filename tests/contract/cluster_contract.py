@@ -87,6 +87,13 @@ class ClusterContract:
         assert settings.cluster
         assert settings.accrue_always is False
 
+    def test_the_queue_of_a_user_has_no_other_jobs(self, site: Site) -> None:
+        mine, other = site.submit("--nodes=1"), site.submit("--nodes=1", user=site.bob)
+        cluster = site.cluster(site.alice)
+        assert ids(cluster.queue_of(site.alice).jobs) == {mine}
+        assert ids(cluster.queue_of(site.bob).jobs) == {other}
+        assert cluster.queue_of(site.operator).jobs == ()
+
     # --- jobs by id
 
     def test_an_ended_job_is_still_known_but_no_longer_in_the_queue(self, site: Site) -> None:

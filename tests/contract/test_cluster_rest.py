@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -16,6 +17,9 @@ from mirage.errors import ClusterError, Refused
 from mirage.slurm.commands import CommandCluster
 from mirage.slurm.rest_client import RestClient
 from mirage.slurm.rest_cluster import RestCluster
+from mirage.slurm.rest_survey import RestSurvey
+from mirage.slurm.runner import Runner
+from mirage.slurm.survey import Survey
 from tests.contract.cluster_contract import ClusterContract
 from tests.contract.test_cluster_slurm import RealSite
 
@@ -39,6 +43,9 @@ class RestSite(RealSite):
 
     def with_token(self, token: str, version: str = "") -> RestCluster:
         return RestCluster(RestClient(self.url, lambda: token, retries=0, version=version))
+
+    def client(self, user: str) -> RestClient:
+        return RestClient(self.url, lambda: self.tokens[user], retries=0)
 
     def commands(self) -> CommandCluster:
         return super().cluster(self.alice)
@@ -145,6 +152,78 @@ def test_both_adapters_see_the_same(site: RestSite) -> None:
             lambda ids=ids: records(ours, ids) == records(theirs, ids),
             lambda ids=ids: f"no difference: {records(ours, ids) ^ records(theirs, ids)}",
         )
+
+
+def test_the_survey_says_what_the_commands_say(site: RestSite) -> None:
+    """Limits, rights and the live cluster, for `mirage doctor` and `mirage when`."""
+    ours, theirs = RestSurvey(site.client(site.operator)), Survey(Runner(site.env(site.conf)))
+    account(site, "modify", "user", site.bob, "set", "MaxJobs=3", "MaxSubmitJobs=5", "GrpJobs=7")
+    account(site, "modify", "qos", "normal", "set", "MaxJobsPerUser=9", "MaxSubmitJobsPerUser=11")
+    try:
+        name = theirs.about().settings.cluster  # type: ignore[union-attr]
+        assert ours.about().settings.cluster == name  # type: ignore[union-attr]
+        key = repr
+        assert sorted(ours.limits(name, None), key=key) == sorted(
+            theirs.limits(name, None), key=key
+        )
+        assert ours.limits(name, site.bob)[0].max_submit == 5
+        assert ours.qos() == theirs.qos()
+        assert ours.qos()[0].max_submit == 11
+        for user in (site.alice, site.operator, "nobody-here"):
+            assert ours.admin_level(user) == theirs.admin_level(user)
+    finally:
+        account(
+            site, "modify", "user", site.bob, "set", "MaxJobs=-1", "MaxSubmitJobs=-1", "GrpJobs=-1"
+        )
+        account(
+            site, "modify", "qos", "normal", "set", "MaxJobsPerUser=-1", "MaxSubmitJobsPerUser=-1"
+        )
+    found, expected = ours.cluster(), theirs.cluster()
+    assert found.nodes == expected.nodes
+    assert found.scheduler_is_assumed
+    # Whether jobs have nodes to themselves is not told by every version.
+    assert found.partitions == tuple(
+        replace(each, exclusive=other.exclusive)
+        for each, other in zip(expected.partitions, found.partitions, strict=True)
+    )
+    assert ours.has_records(int(time.time()) - 3600) == theirs.has_records(int(time.time()) - 3600)
+
+
+def account(site: RestSite, *words: str) -> None:
+    subprocess.run(
+        ["sacctmgr", "-i", *words], env=site.env(site.conf), check=True, capture_output=True
+    )
+
+
+def test_verbs_need_none_of_slurms_commands(site: RestSite, tmp_path: Path) -> None:
+    """`status`, `explain`, `when`, `doctor` and `cancel` of root's chain, with an empty PATH."""
+    token = tmp_path / "token"
+    token.write_text(site.token("root"))
+    chain = {"MIRAGE__CLUSTER__ADAPTER": "rest", "MIRAGE__CLUSTER__REST_URL": site.url}
+    chain |= {"MIRAGE__CLUSTER__REST_TOKEN_FILE": str(token), "HOME": str(tmp_path)}
+    chain |= {"PATH": "/nowhere", "MIRAGE_SOCKET": str(tmp_path / "none.sock")}
+
+    def mirage(*words: str) -> str:
+        program = Path(sys.executable).with_name("mirage")
+        done = subprocess.run(
+            [sys.executable, program, *words], env=chain, capture_output=True, text=True
+        )
+        assert done.returncode in (0, 3), done.stderr
+        return done.stdout
+
+    cluster = site.with_token(token.read_text())
+    first = cluster.submit([f"--nodes={site.nodes}", f"--comment={TAG}"], site.script(600, 0))
+    site.reaches(first, JobState.RUNNING)
+    second = TAG.replace("seg=1/5", f"seg=2/5 pred={first}")
+    waits = cluster.submit(
+        ["--nodes=1", f"--comment={second}", f"--dependency=afterany:{first}"], site.script(60, 0)
+    )
+    assert str(waits) in mirage("status", "--json")
+    assert str(waits) in mirage("explain", str(waits))
+    assert f"job {waits}" in mirage("when", str(waits))
+    assert "slurmrestd" in mirage("doctor", "--all", "--for", "agent")
+    assert f"{waits}, {first}" in mirage("cancel", "k3m9pq2xha")
+    site.until(lambda: not cluster.queue_of("root").jobs, lambda: "an empty queue")
 
 
 def test_a_token_that_has_expired_is_refused_in_words_that_help(site: RestSite) -> None:

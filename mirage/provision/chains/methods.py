@@ -19,6 +19,7 @@ from mirage.provision.policies.heuristics import Reactive
 from mirage.provision.policies.registry import make_pair_policy
 from slurm_sim import Simulator
 
+TIMER = "timer"
 DEFAULTS = (GOODPUT, "quantile", "after:12h", "ahead:3:20h")
 
 
@@ -36,6 +37,15 @@ class ChainMethod:
     def ahead(self) -> int | None:
         """Successors in the queue at most; None: as many as a chain of its mode has."""
         return self.rule.ahead if self.rule else None
+
+    @property
+    def looks_at_others(self) -> bool:
+        """Whether it decides by other jobs' waits, or by the cluster's state."""
+        return not (
+            self.name in (REACTIVE, ORACLE)
+            or self.rule is not None
+            or (self.request is not None and self.request.method == TIMER)
+        )
 
     def policy(self, simulator: Simulator) -> Policy:
         """For one simulation, into which bounds and rules look. Raises InputError."""

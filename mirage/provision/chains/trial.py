@@ -111,8 +111,15 @@ def try_chains(site: ChainSite, chains: ChainCase) -> ChainTrial:
     scenario, simulator = site.scenario(chains), _warm(site, chains.begin_s).fork()
     jobs, end_s = ChainJobs(scenario, simulator), chains.begin_s + site.lasts_s
     acting = Acting(mode=ActingMode.ENFORCE, most_ahead=chains.most_ahead)
-    policy = site.method(chains.method).policy(simulator)
-    decisions = ChainDecisions(simulator, policy, acting, step_s=POLL_S)
+    method = site.method(chains.method)
+    decisions = ChainDecisions(
+        simulator,
+        method.policy(simulator),
+        acting,
+        step_s=POLL_S,
+        looks_at_others=method.looks_at_others,
+        user=USER,
+    )
     while chains.count and simulator.now_s < end_s:
         jobs.submit_due()
         decisions.cycle()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ import pytest
 from mirage.assess import assessment, verdict
 from mirage.assess import plan as plans
 from mirage.assess.habits import habits_of
+from mirage.assess.history import recent_begin_s
 from mirage.assess.plan import Effort
 from mirage.assess.routes import pools, routing_of
 from mirage.assess.waits import waits_of
@@ -387,3 +389,30 @@ def test_out_must_be_a_folder(tmp_path):
     path = records(tmp_path, 3)
     with pytest.raises(MirageError, match="is a file"):
         run("--sacct", str(path), "--out", str(path))
+
+
+def test_of_a_long_history_only_the_end_is_simulated(tmp_path, little, monkeypatch, capsys):
+    effort = replace(plans.QUICK, recent_days=30)
+    monkeypatch.setattr(plans, "QUICK", effort)
+    monkeypatch.setattr(assessment, "_model", lambda *_: (None, "not asked for"))
+    out = tmp_path / "out"
+    assert run("--sacct", str(records(tmp_path, 60)), "--out", str(out), "--quick") == 0
+    said = capsys.readouterr().out.replace("\n", " ")
+    assert "840 jobs of 7 users" in said
+    assert "simulation read the last 30 days" in said
+    facts = json.loads((out / "assessment.json").read_text())["facts"]
+    assert 0.9 < facts["recent_jobs"] / (14 * 30) < 1.1
+    assert facts["last_s"] - facts["recent_s"] == pytest.approx(30 * DAY_S, abs=DAY_S)
+    kept = pd.read_csv(out / "history.csv.gz")
+    assert len(kept) == facts["recent_jobs"]
+    assert ((kept["submit"] >= facts["recent_s"]) | (kept["end"] > facts["recent_s"])).all()
+
+
+@pytest.mark.parametrize(
+    ("days", "jobs", "expected_days"),
+    [(90, 10_000, 90), (90, 400, 40), (90, 10, 28), (400, 10_000, 100)],
+)
+def test_the_recent_part_is_bounded_by_days_and_by_jobs(days, jobs, expected_days):
+    history = trace([job(at, at + 60, HOUR_S) for at in range(0, 100 * DAY_S, DAY_S // 10)])
+    begin_s = recent_begin_s(history, days, jobs)
+    assert begin_s == pytest.approx((100 - expected_days) * DAY_S, abs=DAY_S / 2)

@@ -395,7 +395,9 @@ def test_what_the_trial_job_found_is_shown_also_where_all_is_well(shell, monkeyp
     from mirage.cli import doctor, main
 
     found = [ok("chain-folder", "it is shared with n1")]
-    monkeypatch.setattr(doctor, "survey", lambda *_: SimpleNamespace(of_daemon=False, user="ada"))
+    monkeypatch.setattr(
+        doctor, "survey", lambda *_, **__: SimpleNamespace(of_daemon=False, user="ada")
+    )
     monkeypatch.setattr(doctor, "examine", lambda *_: [ok("slurm", "it answers")])
     monkeypatch.setattr(doctor, "_try_job", lambda *_: found)
     monkeypatch.setenv("HOME", str(shell.folder))

@@ -55,6 +55,36 @@ def test_without_store_and_audit_the_same_links_come_out():
     assert chain_progress(links, SMALL.end_s) == daemon.total()
 
 
+@pytest.mark.parametrize("name", ["reactive", "timer", "oracle", "after:1h"])
+def test_a_policy_that_needs_no_waits_gives_the_same_links_from_its_own_jobs_alone(name):
+    """Reading the whole queue takes ten times as long."""
+    cluster = busy_cluster(SMALL)
+    cluster.run_until(SMALL.warm_up_s)
+    method = next(it for it in chain_methods(("timer", "after:1h"), None) if it.name == name)
+    assert not method.looks_at_others
+
+    def links(looks_at_others):
+        simulator = cluster.fork()
+        jobs, acting = ChainJobs(SMALL, simulator), Acting(mode=ActingMode.ENFORCE)
+        decisions = ChainDecisions(
+            simulator,
+            method.policy(simulator),
+            acting,
+            step_s=POLL_S,
+            looks_at_others=looks_at_others,
+            user=USER,
+        )
+        while simulator.now_s < SMALL.end_s:
+            jobs.submit_due()
+            decisions.cycle()
+            jobs.run_until(simulator.now_s + POLL_S)
+        decisions.cycle()
+        return [(link.start_s, link.end_s) for link in decisions.links(USER, "demo0001")]
+
+    assert len(links(True)) > 2
+    assert links(False) == links(True)
+
+
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     """Four nodes, wanted by nearly more jobs than fit, for fifteen days."""
