@@ -184,6 +184,7 @@ UNTRAINED = ("reactive", "timer", "avg", "quantile")
 TRAINED = (
     "random-forest",
     "xgboost",
+    "mlp-law",
     "transformer-law",
     "moe-law",
     "transformer",

@@ -2,20 +2,41 @@
 
 A gate on the 5,760 raw inputs has as many weights as there are numbers that tell one season from
 another. It then becomes a switch by season, and one expert answers for all of the next months. So
-a gate here sees normalised summaries alone; its temperature keeps it soft; and the balance loss
-(the importance loss of Shazeer et al. 2017, section 4) holds the experts' mean weights together.
+a gate here sees normalised summaries alone. The balance loss (the importance loss of Shazeer et al.
+2017, section 4) holds the experts' mean weights together; the spread loss gives a state to few.
 """
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+
 from torch import Tensor, nn
 
-TEMPERATURE = 2.0
-"""Logits are divided by it: one logit ahead is then a weight of 1.6 to 1, not 2.7 to 1."""
-BALANCE = 0.05
-"""Weight of the balance loss beside a loss of about one."""
+from mirage.rl.options import MethodOptions, Weight
+
 RATE = 0.3
 """A gate's learning rate, as a share of the experts': it must not run ahead of them."""
+SPREAD = 1.0
+"""Standard deviation of a gate's logits at first: states differ in their experts from the start. With
+nearly equal weights all experts learn the same, and the gate stays flat.
+"""
+
+
+@dataclass(frozen=True)
+class Mixing(MethodOptions):
+    """What a gate is held to, beside a loss of about one. Together the two weights make states and
+    experts tell of each other: mutual information (Bridle et al. 1992).
+    """
+
+    balance: Weight = 0.1
+    """Weight of `balance_loss`: over all states every expert is used."""
+    focus: Weight = 0.02
+    """Weight of `spread_loss`: for one state few are."""
+
+    def loss(self, weights: Tensor) -> Tensor:
+        """Of a batch's weights, (n, experts)."""
+        return self.balance * balance_loss(weights) + self.focus * spread_loss(weights)
 
 
 class Gate(nn.Module):
@@ -25,12 +46,11 @@ class Gate(nn.Module):
         super().__init__()
         self.norm = nn.LayerNorm(inputs, elementwise_affine=False)
         self.linear = nn.Linear(inputs, experts)
-        # Nearly equal weights at first; not quite, since a top-1 gate must not have ties.
-        nn.init.normal_(self.linear.weight, std=0.01 / inputs**0.5)
+        nn.init.normal_(self.linear.weight, std=SPREAD / inputs**0.5)
         nn.init.zeros_(self.linear.bias)
 
     def forward(self, summaries: Tensor) -> Tensor:
-        weights: Tensor = (self.linear(self.norm(summaries)) / TEMPERATURE).softmax(-1)
+        weights: Tensor = self.linear(self.norm(summaries)).softmax(-1)
         return weights
 
 
@@ -40,6 +60,15 @@ def balance_loss(weights: Tensor) -> Tensor:
     """
     experts = weights.shape[1]
     loss: Tensor = experts * (weights.mean(0) ** 2).sum() - 1
+    return loss
+
+
+def spread_loss(weights: Tensor) -> Tensor:
+    """Mean entropy of one state's weights, (n, experts), as a share of the largest: 1 where all are
+    equal, 0 where one expert answers.
+    """
+    entropy = -(weights * weights.clamp_min(1e-9).log()).sum(1)
+    loss: Tensor = entropy.mean() / math.log(max(weights.shape[1], 2))
     return loss
 
 

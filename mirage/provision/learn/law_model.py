@@ -49,6 +49,12 @@ class LawModel:
     summaries: SummaryScaling
     traits: Traits = DEFAULT_TRAITS
 
+    @property
+    def _shape(self) -> LawShape:
+        first = self.networks[0]
+        assert isinstance(first, LawNetwork)
+        return first.shape
+
     def assess(self, states: States) -> Assessment:
         """Raises InputError for states that `check_states` refuses, and without forecasts."""
         return assess(self.law(states), states)
@@ -65,10 +71,8 @@ class LawModel:
         """Chances, (n, durations), and gates, (n, experts)."""
         check_states(states)
         asked = self.summaries.apply(features_of(states))
-        first = self.networks[0]
-        assert isinstance(first, LawNetwork)
         chances = np.empty((len(states), len(DURATIONS_S)))
-        gates = np.empty((len(states), first.shape.experts))
+        gates = np.empty((len(states), self._shape.experts))
         for begin in range(0, len(states), _BATCH):
             part = slice(begin, begin + _BATCH)
             chances[part], gates[part] = self._batch(states.matrices[part], asked[part])
@@ -76,23 +80,21 @@ class LawModel:
 
     def _batch(self, matrices: Vectors, asked: Vectors) -> tuple[Floats, Floats]:
         device = next(self.networks.parameters()).device
-        inputs = [
-            torch.from_numpy(each).to(device) for each in (self.scaling.apply(matrices), asked)
-        ]
+        summaries, states = torch.from_numpy(asked).to(device), None
+        if self._shape.history:
+            states = torch.from_numpy(self.scaling.apply(matrices)).to(device)
         self.networks.eval()
         with torch.no_grad():
-            said = [network(*inputs) for network in self.networks]
+            said = [network(states, summaries) for network in self.networks]
         chances = torch.stack([each.longer.exp() for each in said]).mean(0)
         gates = torch.stack([each.gate for each in said]).mean(0)
         return chances.double().cpu().numpy(), gates.double().cpu().numpy()
 
     def write(self, folder: Path) -> None:
         """Weights, scalings and everything else into an existing folder (`network_files.py`)."""
-        first = self.networks[0]
-        assert isinstance(first, LawNetwork)
         header = {
             "name": self.name,
-            "shape": asdict(first.shape),
+            "shape": asdict(self._shape),
             "ensemble": asdict(Ensemble(len(self.networks))),
         }
         arrays = {"scaling": self.scaling, "summaries": self.summaries}

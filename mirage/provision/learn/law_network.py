@@ -1,13 +1,14 @@
-"""Networks with a law head: the chances of the successor's wait, for `transformer-law`, `moe-law`.
+"""Networks with a law head: the chances of the successor's wait, for `mlp-law`, `transformer-law`,
+`moe-law`.
 
 The paper's head says two Q-values (`foundation.py`). This one says the law of the wait, as the
 trees do, and the exact stopping rule decides (`law.py`). So the network learns neither the time
 left, nor the penalties, nor the kink of the reward where the wait is the time left.
 
-- Input are 72 summaries (`features.py`) and the history, both normalised. The raw 5,760 numbers
-  are learnt by heart within some hundred steps.
-- The history's tokens are means over patches of rows. The summaries ask them, as one more token.
-  The answer is a correction, zero at first, of what two layers make of the summaries alone.
+- Input are 72 summaries (`features.py`), normalised. The raw 5,760 numbers are learnt by heart
+  within some hundred steps. Of the summaries alone a multilayer perceptron makes hazards.
+- A transformer also reads the history. Its tokens are means over patches of rows. The summaries
+  ask them, as one more token. The answer is a correction, zero at first, of the perceptron's.
 - The head says a hazard for each of `law.DURATIONS_S`: the chance that the wait ends before it,
   given that it is longer than the one before (discrete-time survival: Kvamme and Borgan 2021).
   The chances of a longer wait are products of what is left, so they never rise.
@@ -41,10 +42,32 @@ class LawShape(EncoderShape):
     patch: Size = 24
     layers: Size = 1
     feedforward: Size = 128
+    history: bool = True
+    """Whether a transformer reads the history; False: a multilayer perceptron of the summaries
+    alone, which has neither patches, width, heads nor layers.
+    """
 
 
 class LawExpert(nn.Module):
-    """One transformer: a history and its summaries become hazards."""
+    """Summaries become hazards."""
+
+    def __init__(self, shape: LawShape) -> None:
+        super().__init__()
+        self.summary = nn.Sequential(_layer(len(NAMES), shape), _layer(shape.feedforward, shape))
+        self.hazard = nn.Linear(shape.feedforward, len(DURATIONS_S))
+        self.reader = HistoryReader(shape) if shape.history else None
+
+    def forward(self, states: Tensor | None, summaries: Tensor) -> Tensor:
+        """Logits of hazards, (n, durations), of scaled histories, (n, 144, 40), for a transformer,
+        and of scaled summaries, (n, 72).
+        """
+        known = self.summary(summaries)
+        logits: Tensor = self.hazard(known)
+        return logits if self.reader is None else logits + self.reader(states, known)
+
+
+class HistoryReader(nn.Module):
+    """One transformer: a history corrects what its summaries say."""
 
     def __init__(self, shape: LawShape) -> None:
         super().__init__()
@@ -52,26 +75,23 @@ class LawExpert(nn.Module):
         self.embedding = nn.Linear(len(VARIABLES), shape.width)
         self.position = nn.Parameter(torch.randn(HISTORY // shape.patch, shape.width) * 0.02)
         self.encoder = nn.ModuleList(Block(shape) for _ in range(shape.layers))
-        self.summary = nn.Sequential(_layer(len(NAMES), shape), _layer(shape.feedforward, shape))
         self.question = nn.Linear(shape.feedforward, shape.width)
         self.reader = Block(shape)
         self.norm = nn.LayerNorm(shape.width)
-        self.hazard = nn.Linear(shape.feedforward, len(DURATIONS_S))
         self.correction = nn.Linear(shape.width, len(DURATIONS_S), bias=False)
         nn.init.zeros_(self.correction.weight)
 
-    def forward(self, states: Tensor, summaries: Tensor) -> Tensor:
-        """Logits of hazards, (n, durations), of scaled histories, (n, 144, 40), and summaries, (n,
-        72).
+    def forward(self, states: Tensor, known: Tensor) -> Tensor:
+        """Corrections, (n, durations), of scaled histories, (n, 144, 40), and what two layers made
+        of the summaries, (n, feedforward).
         """
         patches = states.reshape(len(states), -1, self.patch, len(VARIABLES)).mean(2)
         tokens: Tensor = self.embedding(patches) + self.position
         for block in self.encoder:
             tokens = block(tokens)
-        known = self.summary(summaries)
         read = self.norm(self.reader(self.question(known)[:, None], tokens))[:, 0]
-        logits: Tensor = self.hazard(known) + self.correction(read)
-        return logits
+        correction: Tensor = self.correction(read)
+        return correction
 
 
 def _layer(inputs: int, shape: LawShape) -> nn.Sequential:
@@ -94,13 +114,16 @@ class LawNetwork(nn.Module):
         self.experts = nn.ModuleList(LawExpert(shape) for _ in range(shape.experts))
         self.gate = Gate(len(NAMES), shape.experts) if shape.experts > 1 else None
 
-    def forward(self, states: Tensor, summaries: Tensor) -> LogChances:
+    def forward(self, states: Tensor | None, summaries: Tensor) -> LogChances:
+        """Of scaled histories, (n, 144, 40), or None without transformers, and of scaled summaries,
+        (n, 72).
+        """
         laws = [
             nn.functional.logsigmoid(-expert(states, summaries)).cumsum(-1)
             for expert in self.experts
         ]
         if self.gate is None:
-            return LogChances(laws[0], states.new_ones(len(states), 1))
+            return LogChances(laws[0], summaries.new_ones(len(summaries), 1))
         weights: Tensor = self.gate(summaries)
         mixed = torch.stack(laws, 1) + weights.log()[:, :, None]
         return LogChances(mixed.logsumexp(1), weights)

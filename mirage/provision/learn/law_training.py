@@ -1,4 +1,4 @@
-"""Training networks with a law head: `transformer-law`, `moe-law`.
+"""Training networks with a law head: `mlp-law`, `transformer-law`, `moe-law`.
 
 Beyond the paper, whose foundation predicts rewards (`pretrain.py`). Every decision point's exact
 wait is known, so the law is learnt by a proper score, and no policy is needed to make labels.
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from mirage.errors import InputError
 from mirage.provision.learn.episode import Episode, Ints
 from mirage.provision.learn.features import features
-from mirage.provision.learn.gate import BALANCE, balance_loss, weight_groups
+from mirage.provision.learn.gate import Mixing, weight_groups
 from mirage.provision.learn.law import DURATIONS_S
 from mirage.provision.learn.law_model import LawModel
 from mirage.provision.learn.law_network import LawNetwork, LawShape, score_loss
@@ -62,8 +62,8 @@ class LawOptions(MethodOptions):
     """AdamW's learning rate at its highest; it falls to a tenth along a cosine."""
     decay: Weight = 1e-2
     """AdamW's weight decay."""
-    balance: Weight = BALANCE
-    """Weight of the loss that keeps all experts of a mixture in use (`gate.py`)."""
+    mixing: Mixing = field(default_factory=Mixing)
+    """What a mixture's gate is held to."""
     expert_steps: Count = 40
     """Steps of each expert of a mixture alone, on its time slice."""
     device: str = "auto"
@@ -75,9 +75,14 @@ class LawOptions(MethodOptions):
 
     @property
     def method(self) -> str:
-        return "moe-law" if self.shape.experts > 1 else "transformer-law"
+        if self.shape.experts > 1:
+            return "moe-law"
+        return "transformer-law" if self.shape.history else "mlp-law"
 
 
+TRANSFORMER = LawOptions()
+PERCEPTRON = LawOptions(shape=LawShape(history=False), steps=400, batch=512, decay=1e-3)
+"""Of the summaries alone: a step costs a tenth."""
 MIXTURE = LawOptions(
     shape=LawShape(experts=10, patch=24, width=32, heads=2, feedforward=64), networks=2
 )
@@ -105,12 +110,12 @@ class LawPoints:
     def __len__(self) -> int:
         return len(self._summaries)
 
-    def loss(self, network: LawNetwork, rows: Ints, balance: float) -> Tensor:
+    def loss(self, network: LawNetwork, rows: Ints, mixing: Mixing) -> Tensor:
         """Of decision points, (n,)."""
-        states = self._points.states(self._points.decisions[rows])
+        slots = self._points.decisions[rows]
+        states = self._points.states(slots) if network.shape.history else None
         said = network(states, self._summaries[rows])
-        loss = score_loss(said.longer, self._exceeded[rows])
-        return loss + balance * balance_loss(said.gate)
+        return score_loss(said.longer, self._exceeded[rows]) + mixing.loss(said.gate)
 
 
 @dataclass
@@ -140,7 +145,7 @@ class LawLearner:
     def _step(self, step: int) -> float:
         set_rate(self._optimizer, self.options.rate * cosine(1.0, 0.1, step / self.steps))
         rows = self.generator.choice(self.rows, self.options.batch)
-        loss = self.points.loss(self.network, rows, self.options.balance)
+        loss = self.points.loss(self.network, rows, self.options.mixing)
         descend(self._optimizer, loss, most_norm=MOST_NORM)
         return float(loss.detach())
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from mirage.provision.learn.method import Method, Space, TrainingData
 
@@ -63,7 +63,8 @@ class LawMethod(Method["LawOptions"]):
 
     name: str
     about: str
-    has_experts: bool = False
+    options: Literal["PERCEPTRON", "TRANSFORMER", "MIXTURE"]
+    """Of `law_training.py`, its default options."""
     space: ClassVar[Space] = {
         "shape.patch": (6, 12, 24),
         "shape.width": (32, 48, 64),
@@ -73,9 +74,10 @@ class LawMethod(Method["LawOptions"]):
     }
 
     def defaults(self) -> LawOptions:
-        from mirage.provision.learn.law_training import MIXTURE, LawOptions
+        from mirage.provision.learn import law_training
 
-        return MIXTURE if self.has_experts else LawOptions()
+        options: LawOptions = getattr(law_training, self.options)
+        return options
 
     def fit(self, data: TrainingData, options: LawOptions) -> LawModel:
         from mirage.provision.learn.law_training import train_law
@@ -178,8 +180,9 @@ def _read(folder: Path) -> Neural:
 
 _ONE, _TEN = "a transformer", "a mixture of transformers"
 NETWORKS: tuple[Method[Any], ...] = (
-    LawMethod("transformer-law", "five transformers predict the law of the wait"),
-    LawMethod("moe-law", "five mixtures predict the law of the wait", has_experts=True),
+    LawMethod("mlp-law", "five multilayer perceptrons predict the law of the wait", "PERCEPTRON"),
+    LawMethod("transformer-law", "five transformers predict the law of the wait", "TRANSFORMER"),
+    LawMethod("moe-law", "two mixtures predict the law of the wait", "MIXTURE"),
     SupervisedMethod("transformer", f"{_ONE} predicts two Q-values, as in the paper"),
     SupervisedMethod("moe", f"{_TEN} predicts two Q-values, as in the paper", has_experts=True),
     DeepQ("transformer-dqn", f"{_ONE} with a Q-head, trained online", "transformer"),

@@ -14,7 +14,7 @@ from torch import Tensor
 from mirage.errors import InputError
 from mirage.provision.learn.episode import Episode, Floats, Ints
 from mirage.provision.learn.foundation import Network, Shape, Values
-from mirage.provision.learn.gate import BALANCE, balance_loss
+from mirage.provision.learn.gate import Mixing
 from mirage.provision.learn.model import Flags, release_by_mean
 from mirage.provision.learn.points import Points, PreparedEpisode, prepare
 from mirage.provision.learn.scaling import Scaling
@@ -196,6 +196,6 @@ def gate_loss(found: Values, shape: Shape) -> Tensor:
     if shape.gate == "none":
         return found.q.new_zeros(())
     if shape.gate != "top1":
-        return BALANCE * balance_loss(found.gate)
+        return Mixing().loss(found.gate)
     routed = torch.nn.functional.one_hot(found.gate.argmax(-1), shape.experts).float().mean(0)
     return 0.01 * shape.experts * (routed * found.gate.mean(0)).sum()
