@@ -4,8 +4,8 @@
 
 DIR is `mirage train --samples`'s. Each block of consecutive begins is judged by models of the
 episodes that share no second with it; a head learns from DIR's online episodes, too. The validation
-month is not looked at. The penalties of each method and seed are kept in DIR/cv, so that a later
-call adds to them; the summary goes to benchmarks/learning_cv.json.
+month is not looked at. The penalties of each method and seed, and what it forecasts, are kept in
+DIR/cv, so that a later call adds to them; the summary goes to benchmarks/learning_cv.json.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ import numpy as np
 
 from mirage.figures.resample import Blocks
 from mirage.provision.learn.card import TASTES, choice
-from mirage.provision.learn.episode import Episode, Floats, Ints, Load
+from mirage.provision.learn.card_details import Forecaster
+from mirage.provision.learn.episode import Episode, Floats, Ints, Load, Vectors
+from mirage.provision.learn.law import DURATIONS_S, Law
 from mirage.provision.learn.method import TrainingData
 from mirage.provision.learn.methods import METHODS
-from mirage.provision.learn.model import Model
+from mirage.provision.learn.model import Model, States
 from mirage.provision.learn.samples import Samples, apart
 from slurm_sim.seconds import HOUR_S
 
@@ -67,19 +69,73 @@ def penalties(method: str, folder: Path, seed: int) -> Floats:
     """(tastes, episodes): hours at e_I + e_O = 1 of each episode, by a model that never saw its
     block.
     """
-    file = folder / "cv" / f"{method}-{seed}.npy"
-    if file.exists():
-        return np.load(file)  # type: ignore[no-any-return]
+    file = _kept(method, folder, seed)
+    if not file.exists():
+        _judge(method, folder, seed)
+    return np.load(file)  # type: ignore[no-any-return]
+
+
+def chances(method: str, folder: Path, seed: int) -> list[Floats] | None:
+    """Of each episode, (T, durations), the chances of longer waits, by a model that never saw its
+    block. None: a method without a law, or one that was judged before chances were kept.
+    """
+    penalties(method, folder, seed)
+    file = _kept(method, folder, seed, "-chances")
+    if not file.exists():
+        return None
+    edges = np.cumsum([len(each) for each in has_points(folder / "train")])[:-1]
+    return np.split(np.load(file), edges)
+
+
+def _kept(method: str, folder: Path, seed: int, what: str = "") -> Path:
+    return folder / "cv" / f"{method}-{seed}{what}.npy"
+
+
+def _judge(method: str, folder: Path, seed: int) -> None:
     samples, fresh = (has_points(folder / name) for name in ("train", "online"))
     found = np.empty((len(TASTES), len(samples)))
+    laws: dict[int, Vectors] = {}
     for own, others in folds(samples):
         learned = replace(samples, episodes=tuple(samples[i] for i in others))
         model = fitted(method, learned, fresh.apart_from([samples[i] for i in own]), seed)
         for i in own:
             found[:, i] = [spent_h(model, samples[i], taste) for taste in TASTES]
-    file.parent.mkdir(exist_ok=True)
-    np.save(file, found)
-    return found
+            if isinstance(model, Forecaster):
+                laws[int(i)] = _chances_of(model.law(States.of(samples[i])))
+    _kept(method, folder, seed).parent.mkdir(exist_ok=True)
+    if laws:
+        ordered = np.concatenate([laws[i] for i in range(len(samples))])
+        np.save(_kept(method, folder, seed, "-chances"), ordered)
+    np.save(_kept(method, folder, seed), found)
+
+
+def _chances_of(law: Law) -> Vectors:
+    columns = [law.exceeded_at(np.full(len(law.waits_s), at_s)) for at_s in DURATIONS_S]
+    return np.stack(columns, axis=1).astype(np.float32)
+
+
+def forecasts(laws: Sequence[Floats], episodes: Sequence[Episode]) -> Iterator[dict[str, Any]]:
+    """Mean score in hours, and the shares of waits at most as long as three quantiles, by load."""
+    for load in (*Load, None):
+        rows = [
+            _scores(Law.of_chances(law), each)
+            for law, each in zip(laws, episodes, strict=True)
+            if load in (None, each.load)
+        ]
+        scores_h, below = (np.concatenate(part) for part in zip(*rows, strict=True))
+        yield {
+            "load": "all" if load is None else load.value,
+            "score_h": round(float(scores_h.mean()), 2),
+            "at_most": [round(float(share), 2) for share in below.mean(axis=0)],
+        }
+
+
+def _scores(law: Law, episode: Episode) -> tuple[Floats, Floats]:
+    """At each decision point: the score, (T,), and whether the wait is below p10, p50, p90, (T, 3)."""
+    waits_s = episode.waits_s[:-1].astype(np.float64)
+    quantiles_s = [law.quantile_s(np.full(len(waits_s), level)) for level in (0.1, 0.5, 0.9)]
+    below = waits_s[:, None] <= np.stack(quantiles_s, axis=1)
+    return law.score_s(waits_s) / HOUR_S, below.astype(np.float64)
 
 
 def spent_h(model: Model, episode: Episode, taste: Any) -> float:
@@ -135,7 +191,8 @@ def main() -> None:
     rows = json.loads(RESULT.read_text()) if RESULT.exists() else []
     for method in args.methods:
         began_s = time.process_time()
-        mine = np.mean([penalties(method, args.samples, seed) for seed in args.seeds], axis=0)
+        every = [penalties(method, args.samples, seed) for seed in args.seeds]
+        mine = np.mean(every, axis=0)
         row = {
             "method": method,
             "than": args.than,
@@ -143,7 +200,10 @@ def main() -> None:
             "cpu_s": round(time.process_time() - began_s),
             "load_average": round(os.getloadavg()[0], 1),
             "results": list(summary(mine, None if method == args.than else theirs, episodes)),
+            "each seed": [list(summary(each, None, episodes)) for each in every],
         }
+        if laws := chances(method, args.samples, args.seeds[0]):
+            row["forecasts, first seed"] = list(forecasts(laws, episodes))
         rows = [*(each for each in rows if each["method"] != method), row]
         RESULT.write_text(json.dumps(rows, indent=1) + "\n")
         for line in row["results"]:

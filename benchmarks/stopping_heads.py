@@ -3,11 +3,11 @@
     python -m benchmarks.stopping_heads --samples DIR [--heads pg,dqn,equation4] [--seeds 1,2,3,4,5]
 
 DIR is `mirage train --samples`'s. A head is a small network over twelve numbers of a decision point:
-what the law of `transformer-law` says of it. Every law is of networks that never saw the episode's
+what the law of `mlp-law` says of it. Every law is of networks that never saw the episode's
 block, and each block is judged by heads of the other blocks. `pg` climbs the exact expected reward
 of a stopping policy that begins as the rule. `dqn` corrects the rule's two Q-values by the Bellman
 target, looking two hours ahead along the present policy; `equation4` looks one step ahead. The laws
-are kept in DIR/cv; the summary goes to benchmarks/stopping_heads.json.
+are `benchmarks.learning_cv`'s; the summary goes to benchmarks/stopping_heads.json.
 """
 
 from __future__ import annotations
@@ -25,42 +25,23 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from benchmarks.learning_cv import fitted, folds, has_points, summary
+from benchmarks.learning_cv import chances, folds, has_points, summary
 from mirage.provision.learn.card import TASTES
 from mirage.provision.learn.episode import Episode, Floats, Vectors
 from mirage.provision.learn.law import Law, assess
-from mirage.provision.learn.law_model import LawModel
 from mirage.provision.learn.model import DEFAULT_TRAITS, States, would_start_now
 from mirage.provision.learn.samples import Samples
 from mirage.rl.fit import cosine, descend, seeded, set_rate
 from slurm_sim.seconds import HOUR_S
 
 RESULT = Path("benchmarks/stopping_heads.json")
-FOUNDATION = "transformer-law"
+FOUNDATION = "mlp-law"
 STEPS, BATCH, RATE, DECAY = 300, 32, 3e-3, 1e-3
 """Gradient steps, episodes a step; AdamW's learning rate and weight decay."""
 SHARPER = 3.0
 """A policy's logits grow so many times in its training, so that it ends near the likelier action."""
 AHEAD, SYNC = 12, 30
 """Decisions that the Bellman target looks ahead; gradient steps between its renewals."""
-
-
-def chances(folder: Path, samples: Samples) -> list[Floats]:
-    """Of each episode, (T, durations): of longer waits, by networks that never saw its block."""
-    file = folder / "cv" / f"{FOUNDATION}-chances.npy"
-    edges = np.cumsum([len(each) for each in samples])[:-1]
-    if file.exists():
-        return np.split(np.load(file), edges)
-    found: list[Floats] = [np.empty(0)] * len(samples)
-    for own, others in folds(samples):
-        learned = Samples(tuple(samples[i] for i in others), samples.dropped, samples.tally)
-        model = fitted(FOUNDATION, learned, samples, 1)
-        assert isinstance(model, LawModel)
-        for i in own:
-            found[i] = model.law(States.of(samples[i])).exceeded[:, 1:-1]
-    file.parent.mkdir(exist_ok=True)
-    np.save(file, np.concatenate(found))
-    return found
 
 
 class Padded:
@@ -263,7 +244,8 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(1)
     samples = has_points(args.samples / "train")
-    laws = chances(args.samples, samples)
+    laws = chances(FOUNDATION, args.samples, 1)
+    assert laws is not None, f"remove {FOUNDATION}-1.npy, which has no laws beside it"
     rows = json.loads(RESULT.read_text()) if RESULT.exists() else []
     for head in args.heads:
         began_s = time.process_time()

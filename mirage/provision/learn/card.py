@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from mirage.models.recipe import Recipe
 from mirage.provision.learn.about import ProvisionAbout
 from mirage.provision.learn.card_details import ends_table, forecast_table
 from mirage.provision.learn.episode import Episode, Floats, Load
-from mirage.provision.learn.mixture import Mixture, effective_experts, experts_a_state
+from mirage.provision.learn.mixture import Mixture, effective_experts, expert_groups, experts_a_state
 from mirage.provision.learn.model import Model, States, releases
 from slurm_sim.seconds import HOUR_S
 
@@ -24,6 +24,14 @@ LIMITS = (
     " size only, and falls back to `quantile` on recent waits where a state is far from all that"
     " was seen in training."
 )
+
+
+@runtime_checkable
+class Descendant(Protocol):
+    """A `Model` that continued from another."""
+
+    def distance(self, base: Model) -> float:
+        """Of the weights, as a share of the norm of the base's."""
 
 
 def choice(model: Model, episode: Episode, penalties: Penalties) -> int:
@@ -38,13 +46,14 @@ def card(
     about: ProvisionAbout,
     model: Model | None,
     *,
+    base: Model | None = None,
     episodes: Sequence[Episode] = (),
     facts: Mapping[str, Any] | None = None,
     notes: Sequence[str] = (),
 ) -> str:
     """The page. ``model`` None: there is nothing to evaluate on labelled episodes (look-ahead).
 
-    ``episodes``: of the validation part. ``facts``: of the training episodes. ``notes``: of the
+    ``base``: the foundation that it continued from, if any. ``episodes``: of the validation part. ``facts``: of the training episodes. ``notes``: of the
     readers of the job history and of the cluster.
     """
     days = " to ".join(_day(time_s) for time_s in about.train_s)
@@ -59,6 +68,9 @@ def card(
         "Notes on the job history and the cluster": [f"- {note}" for note in notes],
         f"On {len(episodes)} episodes of {held}, never trained on": (
             [] if model is None or not episodes else _results(model, episodes)
+        ),
+        "Beside its foundation": (
+            [] if model is None or base is None else _beside(model, base, episodes)
         ),
         "By the predecessor's end": [] if model is None else _by_ends(model, episodes),
         "Forecasts of the wait": forecast_table(model, episodes),
@@ -80,7 +92,8 @@ def _remarks(model: Model | None, judged: Sequence[Episode]) -> Iterator[str]:
                 f"Of its {weights.shape[1]} experts {effective_experts(weights):.1f} share the work on"
                 " the validation part (inverse Simpson index of the mean weights);"
                 f" {experts_a_state(weights):.1f} answer for one state (exponential of the mean"
-                " entropy)."
+                f" entropy). States differ in their experts as {expert_groups(weights):.1f} groups"
+                " would (exponential of the mutual information; 1: not at all)."
             )
     if model is not None and model.traits.interrupted:
         yield "Its training was interrupted: it is the best model until then."
@@ -94,6 +107,30 @@ def _remarks(model: Model | None, judged: Sequence[Episode]) -> Iterator[str]:
 def gates(model: Mixture, judged: Sequence[Episode]) -> Floats:
     """(n, experts): the weights of a mixture's experts at every 12th decision point."""
     return np.concatenate([model.gate(States.of(each).every(12)) for each in judged])
+
+
+def _beside(model: Model, base: Model, judged: Sequence[Episode]) -> list[str]:
+    """What online learning changed: mean penalties, and the weights."""
+    rows = []
+    for taste in TASTES:
+        for load in Load:
+            if group := [each for each in judged if each.load is load]:
+                spent = (_mean_h(group, taste, kind) for kind in (base, model))
+                ratio = f"{taste.interruption:g}:{taste.overlap:g}"
+                rows.append((ratio, load.value, *(f"{hours:.2f}" for hours in spent)))
+    table = markdown_table(("penalties I:O", "load", f"`{base.name}` (h)", "ours (h)"), rows)
+    words = "Mean penalties. Both have one seed."
+    if isinstance(model, Descendant):
+        words += (
+            f" The weights are {model.distance(base):.1%} from the foundation's (norm of the"
+            " difference by the norm)."
+        )
+    return [*table, "", words] if rows else []
+
+
+def _mean_h(group: Sequence[Episode], taste: Penalties, model: Model) -> float:
+    costs_s = [each.costs_s(taste)[choice(model, each, taste)] for each in group]
+    return float(np.mean(costs_s)) / HOUR_S
 
 
 def _by_ends(model: Model, judged: Sequence[Episode]) -> list[str]:

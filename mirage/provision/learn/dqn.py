@@ -284,8 +284,8 @@ def train_dqn(
     """Pretrains, or goes on from ``base``, then learns online from ``fresh`` episodes (without:
     ``train``).
 
-    Returns the weights that did best on validation, those before the online phase included, also
-    after Ctrl-C. Raises InputError without episodes, or for a base of another shape or taste.
+    Returns the weights of the online round that did best on validation, also after Ctrl-C. Those
+    before the online phase do not count, so the result is what online learning made. Raises InputError without episodes, or for a base of another shape or taste.
     """
     begun = begin(train, validation, options.pretrain, options.pretrained, base, progress, seed)
     if base is None and begun.serving.interrupted:
@@ -302,7 +302,6 @@ def train_dqn(
             DqnLearner(network, draw, options, generator, device, begun.serving.memory).round,
             Stop(rounds=options.rounds, patience=options.patience),
             score=lambda: judge(network, "value"),
-            score_first=options.pretrained or base is not None,
             stage="dqn",
             progress=progress,
         )

@@ -1,4 +1,4 @@
-"""How many experts of a mixture are used: two numbers for its card."""
+"""How many experts of a mixture are used, and whether states differ: three numbers for its card."""
 
 from __future__ import annotations
 
@@ -29,5 +29,15 @@ def experts_a_state(weights: Floats) -> float:
     """How many experts answer for one state: the exponential of the mean entropy of n states'
     weights, (n, experts).
     """
-    entropy = -(weights * np.log(np.maximum(weights, 1e-12))).sum(axis=1)
-    return float(np.exp(entropy.mean()))
+    return float(np.exp(_entropy(weights).mean()))
+
+
+def expert_groups(weights: Floats) -> float:
+    """How many groups of states have experts of their own, of n states' weights, (n, experts): the
+    exponential of the mutual information of state and expert. 1: all states have the same weights.
+    """
+    return float(np.exp(_entropy(weights.mean(axis=0)) - _entropy(weights).mean()))
+
+
+def _entropy(weights: Floats) -> Floats:
+    return np.asarray(-(weights * np.log(np.maximum(weights, 1e-12))).sum(axis=-1))

@@ -19,7 +19,7 @@ import torch
 from mirage.errors import InputError
 from mirage.provision.learn.episode import HISTORY, Floats
 from mirage.provision.learn.foundation import Network, Shape
-from mirage.provision.learn.model import Assessment, Flags, States, Traits
+from mirage.provision.learn.model import Assessment, Flags, Model, States, Traits
 from mirage.provision.learn.network_files import (
     fill,
     read_header,
@@ -105,6 +105,18 @@ class Neural:
             Assessment.plain(release, costs_s[:, 0], costs_s[:, 1]),
             gain=scores[:, 0] - scores[:, 1],
         )
+
+    def distance(self, base: Model) -> float:
+        """Norm of the difference of all weights, as a share of the norm of the base's. Raises
+        InputError for a base of another kind or shape.
+        """
+        if not isinstance(base, Neural) or base.network.shape != self.network.shape:
+            raise InputError(f"{self.name} and {base.name} have networks of different shapes.")
+        mine, theirs = (
+            torch.cat([item.detach().cpu().flatten() for item in each.network.parameters()])
+            for each in (self, base)
+        )
+        return float((mine - theirs).norm() / theirs.norm())
 
     def gate(self, states: States) -> Floats:
         """(n, experts): the experts' weights at these states."""

@@ -271,7 +271,10 @@ class _Run:
         )
         recipe = self.course.recipe(method, about, plain(options))
         facts = {name: _count_text(value) for name, value in training.summary().items()}
-        page = card(recipe, about, model, episodes=validation, facts=facts, notes=self.notes)
+        base = self._base(method)
+        page = card(
+            recipe, about, model, base=base, episodes=validation, facts=facts, notes=self.notes
+        )
         uses_forecasts = model.traits.uses_forecasts
         written = ForecastingModel(model, self.background.cluster) if uses_forecasts else model
         write_folder(folder, written, recipe, page)
@@ -290,8 +293,8 @@ class _Run:
         if method.foundation:
             assert self.parts.online is not None
             data = replace(data, fresh=self.parts.online.apart_from(stop_by))
-            if method.foundation in self._trained and not self.plan.settings:
-                base, foundation = self._trained[method.foundation]
+            if base := self._base(name):
+                foundation = self._trained[method.foundation][1]
                 data, options = replace(data, base=base), replace(options, pretrain=foundation)
         if self.plan.tune:
             options = self._tuned(name, options, data)
@@ -299,6 +302,13 @@ class _Run:
             data = replace(data, episodes=training)
         self._trained[name] = method.train(data, options), options
         return self._trained[name]
+
+    def _base(self, name: str) -> Model | None:
+        """The foundation of this call that a head continues from."""
+        foundation = METHODS[name].foundation
+        if foundation not in self._trained or self.plan.settings:
+            return None
+        return self._trained[foundation][0]
 
     def _tuned(self, method: str, options: Any, data: TrainingData) -> Any:
         from mirage.provision.learn.tune import tuned

@@ -236,6 +236,8 @@ def test_a_head_that_is_tuned_goes_on_from_the_tuned_foundation(
     assert len(tried[1].data.fresh) > 0
     assert len({candidate.pretrain for candidate in tried[1].candidates}) == 1
     assert np.isfinite(tried[1].penalty_h(1)), "a trial is trained as the head is"
+    cards = [(tmp_path / "m" / name / "card.md").read_text() for name in HEADED[1].split(",")]
+    assert ["from the foundation's" in card for card in cards] == [False, True]
 
 
 def test_the_settings_that_are_tried_follow_from_the_seed() -> None:

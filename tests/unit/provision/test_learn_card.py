@@ -12,7 +12,7 @@ from mirage.domain import Penalties
 from mirage.provision.learn.card_details import EARLY, FULL, ends_table, forecast_table
 from mirage.provision.learn.episode import Episode, Floats
 from mirage.provision.learn.law import DURATIONS_S, Law
-from mirage.provision.learn.mixture import effective_experts, experts_a_state
+from mirage.provision.learn.mixture import effective_experts, expert_groups, experts_a_state
 from mirage.provision.learn.model import States
 from mirage.provision.learn.toy import Toy
 from slurm_sim.seconds import HOUR_S
@@ -85,3 +85,9 @@ def test_experts_used_over_all_states_and_at_each_one() -> None:
     assert effective_experts(turns) == pytest.approx(4)
     assert experts_a_state(turns) == pytest.approx(1)
     assert experts_a_state(np.full((3, 4), 0.25)) == pytest.approx(4)
+
+
+def test_states_are_groups_where_they_have_experts_of_their_own() -> None:
+    halves: Floats = np.repeat(np.eye(4)[:2], 3, axis=0)
+    assert expert_groups(halves) == pytest.approx(2)
+    assert expert_groups(np.tile([[0.7, 0.1, 0.1, 0.1]], (5, 1))) == pytest.approx(1)

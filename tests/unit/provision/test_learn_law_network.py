@@ -16,12 +16,12 @@ import torch
 
 from mirage.errors import InputError
 from mirage.provision.learn.features import NAMES
-from mirage.provision.learn.gate import Gate, balance_loss
+from mirage.provision.learn.gate import Gate, Mixing, balance_loss, spread_loss
 from mirage.provision.learn.law import DURATIONS_S
 from mirage.provision.learn.law_model import LawModel, read
 from mirage.provision.learn.law_network import LawNetwork, LawShape, score_loss
 from mirage.provision.learn.law_training import LawOptions, train_law
-from mirage.provision.learn.mixture import effective_experts
+from mirage.provision.learn.mixture import effective_experts, expert_groups
 from mirage.provision.learn.model import States
 from mirage.provision.learn.network_files import HEADER, WEIGHTS
 from mirage.rl.fit import Progress
@@ -56,6 +56,12 @@ def trained() -> LawModel:
 
 
 @pytest.fixture(scope="module")
+def perceptrons() -> LawModel:
+    shape = LawShape(history=False, feedforward=32, dropout=0.0)
+    return train_law(TRAIN, replace(OPTIONS, shape=shape, networks=2))
+
+
+@pytest.fixture(scope="module")
 def mixed() -> LawModel:
     return train_law(TRAIN, MIXED)
 
@@ -76,7 +82,7 @@ def test_summaries_matter_at_once_and_the_history_once_it_is_learnt() -> None:
     older[:, :72] = 0
     assert not torch.allclose(net(states, asked + 1).longer, said, atol=1e-4)
     assert torch.equal(net(older, asked).longer, said)
-    torch.nn.init.normal_(net.experts[0].correction.weight, std=0.5)
+    torch.nn.init.normal_(net.experts[0].reader.correction.weight, std=0.5)
     assert not torch.allclose(net(older, asked).longer, net(states, asked).longer, atol=1e-4)
 
 
@@ -104,8 +110,13 @@ def test_the_loss_is_least_for_the_true_chances() -> None:
     assert losses[1] == pytest.approx(0.3 * 0.7, abs=1e-3)
 
 
-def test_it_reaches_the_best_policy_of_both_tastes_and_says_a_true_law(trained: LawModel) -> None:
-    assert trained.name == "transformer-law"
+@pytest.mark.parametrize("name", ["mlp-law", "transformer-law"])
+def test_it_reaches_the_best_policy_of_both_tastes_and_says_a_true_law(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    fixture = "perceptrons" if name == "mlp-law" else "trained"
+    trained: LawModel = request.getfixturevalue(fixture)
+    assert trained.name == name
     assert max(regret(trained, share, TEST) for share in (0.5, 0.8)) < 0.1
     said = trained.assess(States.of(TEST[0]))
     assert (said.wait_p10_s <= said.wait_p50_s).all()
@@ -121,6 +132,32 @@ def test_more_than_three_experts_of_a_trained_mixture_are_used(mixed: LawModel) 
     gates = np.concatenate([mixed.gate(States.of(each)) for each in TEST[:20]])
     assert gates.shape[1] == 5
     assert effective_experts(gates) > 3
+    assert expert_groups(gates) > 1.1
+
+
+def test_a_focused_gate_gives_each_state_fewer_experts_and_still_uses_all() -> None:
+    """Of states in three groups, without anything else to learn."""
+    groups = torch.eye(3).repeat(20, 1)
+
+    def learned(mixing: Mixing) -> np.ndarray:
+        torch.manual_seed(3)
+        gate = Gate(3, 3)
+        optimizer = torch.optim.Adam(gate.parameters(), lr=0.1)
+        for _ in range(150):
+            optimizer.zero_grad()
+            mixing.loss(gate(groups)).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+        return gate(groups).detach().double().numpy()
+
+    flat, focused = learned(Mixing(focus=0)), learned(Mixing(balance=0.1, focus=0.1))
+    assert effective_experts(focused) > 2.5
+    assert expert_groups(focused) > 2.5
+    assert expert_groups(focused) > expert_groups(flat)
+
+
+def test_spread_loss_is_one_for_even_weights_and_zero_for_one_expert() -> None:
+    assert float(spread_loss(torch.full((5, 4), 0.25))) == pytest.approx(1)
+    assert float(spread_loss(torch.eye(4))) == pytest.approx(0, abs=1e-6)
 
 
 def test_without_the_balance_loss_a_biased_gate_keeps_its_bias() -> None:
@@ -184,14 +221,19 @@ def test_too_few_episodes_for_the_time_slices_are_refused() -> None:
         train_law(TRAIN[:4], MIXED)
 
 
-def test_what_is_read_assesses_as_what_was_written(mixed: LawModel, tmp_path: Path) -> None:
-    mixed.write(tmp_path)
+@pytest.mark.parametrize("name", ["mlp-law", "moe-law"])
+def test_what_is_read_assesses_as_what_was_written(
+    name: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    fixture = "perceptrons" if name == "mlp-law" else "mixed"
+    model: LawModel = request.getfixturevalue(fixture)
+    model.write(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == [HEADER, WEIGHTS]
     found = read(tmp_path)
     states = States.of(TEST[0])
-    assert found.name == "moe-law"
-    assert np.array_equal(found.law(states).exceeded, mixed.law(states).exceeded)
-    assert np.array_equal(found.gate(states), mixed.gate(states))
+    assert found.name == name
+    assert np.array_equal(found.law(states).exceeded, model.law(states).exceeded)
+    assert np.array_equal(found.gate(states), model.gate(states))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,260 @@
+"""What the stopping rule could gain on one law of the wait, by cross-validation.
+
+    python -m benchmarks.stopping_rules --samples DIR [--law mlp-law]
+
+DIR is `mirage train --samples`'s, with laws of `benchmarks.learning_cv`. Each row is a rule, and its
+paired difference to the rule of `law.py` on the same law. No rule looks at what comes after its
+decision, but for those named `bound`. The summary goes to benchmarks/stopping_rules.json.
+
+- `recalibrated by own pairs`: each level of the law is renamed to the share of the last week's waits
+  that were below it, among the pairs that the rule released. A wait counts from when it is known to
+  be above or below the level.
+- `recalibrated by all decisions`: the same from a release at every hour of the other pairs, more
+  than a service can know.
+- `early ends`: the rule weighs all ends that the predecessor may have, by the shares they have in
+  the drawing. `bound: ends known`: the end is told.
+- `bound: waits known`: the waits are told, the end is not.
+
+Recalibration is judged on pairs of the logged queue, since augmented ones have queues of their own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.learning_cv import chances, has_points, summary
+from mirage.domain import Penalties
+from mirage.provision.learn.card import TASTES
+from mirage.provision.learn.drawing import Mix
+from mirage.provision.learn.episode import STEP_S, Episode, Floats
+from mirage.provision.learn.law import DURATIONS_S, LONGEST_S, Law, assess
+from mirage.provision.learn.model import DEFAULT_TRAITS, Flags, States, would_start_now
+from slurm_sim.seconds import DAY_S, HOUR_S
+
+RESULT = Path("benchmarks/stopping_rules.json")
+LEVELS = np.array((0.1, 0.5, 0.9))
+"""That a decision of the service keeps."""
+WINDOW_S, PRIOR = 7 * DAY_S, 5
+"""How old a wait may be that calibrates, and how many waits the law itself counts as."""
+EARLIEST = 0.25
+"""Of the limit: no predecessor of the drawing ends before."""
+ENDS = 10
+"""Early ends that stand for all."""
+
+
+class _Guarded:
+    """A model as far as the guard asks one: it uses forecasts."""
+
+    traits = DEFAULT_TRAITS
+
+
+_GUARDED: Any = _Guarded()
+
+
+@dataclass(frozen=True)
+class Pair:
+    """An episode with its law."""
+
+    episode: Episode
+    law: Floats
+    """(T, durations): chances of a longer wait."""
+
+    def states(self, taste: Penalties) -> States:
+        return States.of(self.episode, taste.interruption, taste.overlap)
+
+    def spent_h(self, release: Flags, taste: Penalties) -> float:
+        """Hours at e_I + e_O = 1 of a rule that wants to release at these decision points."""
+        allowed = release & ~would_start_now(_GUARDED, self.states(taste))
+        at = int(allowed.argmax()) if allowed.any() else len(self.episode)
+        costs_s = self.episode.costs_s(taste)
+        return float(costs_s[at] / ((taste.interruption + taste.overlap) * HOUR_S))
+
+
+Rule = Callable[[Pair, Penalties], Flags]
+
+
+def plain(pair: Pair, taste: Penalties) -> Flags:
+    return assess(Law.of_chances(pair.law), pair.states(taste)).release
+
+
+class Recalibrated:
+    """Renames the law's levels by waits that are known at each decision."""
+
+    def __init__(self, pairs: Sequence[Pair], every: int | None) -> None:
+        """``every``: a release at every so many-th decision point of each pair counts, all of a pair
+        as one; None: the rule's own release at 1:1.
+        """
+        parts = [self._observed(pair, every) for pair in pairs]
+        self._whose = np.repeat(
+            [pair.episode.begin_s for pair in pairs], [len(it[0]) for it in parts]
+        )
+        self._at_s, self._waits_s, self._levels_s = (
+            np.concatenate(part) for part in zip(*parts, strict=True)
+        )
+        self._weight = np.concatenate([np.full(len(it[0]), 1 / len(it[0])) for it in parts])
+
+    @staticmethod
+    def _observed(pair: Pair, every: int | None) -> tuple[Floats, Floats, Floats]:
+        if every is None:
+            release = plain(pair, TASTES[0])
+            at = np.array([int(release.argmax()) if release.any() else len(release) - 1])
+        else:
+            at = np.arange(0, len(pair.episode), every)
+        law = Law.of_chances(pair.law[at])
+        levels_s = np.stack([law.quantile_s(np.full(len(at), level)) for level in LEVELS], axis=1)
+        times = pair.episode.decision_s[at].astype(float), pair.episode.waits_s[at].astype(float)
+        return (*times, levels_s)
+
+    def coverage(self, now_s: float, whose: int) -> Floats:
+        """(levels,): the share of waits below each level, rising."""
+        near = (self._at_s >= now_s - WINDOW_S) & (self._at_s < now_s) & (self._whose != whose)
+        at_s, waits_s, levels_s = (
+            self._at_s[near, None],
+            self._waits_s[near, None],
+            self._levels_s[near],
+        )
+        is_known = at_s + np.minimum(waits_s, levels_s) <= now_s
+        in_question = (levels_s >= STEP_S) | (waits_s >= STEP_S)
+        weight = self._weight[near, None] * (is_known & in_question)
+        below = (weight * (waits_s <= levels_s)).sum(axis=0)
+        return np.maximum.accumulate((PRIOR * LEVELS + below) / (PRIOR + weight.sum(axis=0)))
+
+    def __call__(self, pair: Pair, taste: Penalties) -> Flags:
+        episode, renamed = pair.episode, np.empty_like(pair.law, dtype=np.float64)
+        for first in range(0, len(episode), 6):
+            part = slice(first, first + 6)
+            shares = self.coverage(float(episode.decision_s[first]), episode.begin_s)
+            renamed[part] = 1 - np.interp(1 - pair.law[part], [0, *LEVELS, 1], [0, *shares, 1])
+        return plain(replace(pair, law=renamed), taste)
+
+
+def _onto_steps(most: int) -> Floats:
+    """(durations + 2, steps): a law's knots onto multiples of a step."""
+    knots_s = np.concatenate([[0], DURATIONS_S, [LONGEST_S]])
+    steps_s = np.arange(most) * STEP_S
+    return np.stack([np.interp(steps_s, knots_s, row) for row in np.eye(len(knots_s))])
+
+
+_STEPS = _onto_steps(int(LONGEST_S // STEP_S) + 1)
+
+
+def _costs_h(pair: Pair, taste: Penalties) -> Floats:
+    """(T, steps): of a release so many steps before the end."""
+    falling = np.minimum.accumulate(np.clip(pair.law.astype(np.float64), 0, 1), axis=1)
+    ends = np.ones((len(falling), 1)), np.zeros((len(falling), 1))
+    longer = np.concatenate([ends[0], falling, ends[1]], axis=1) @ _STEPS
+    parts = (longer[:, 1:] + longer[:, :-1]) / 2 * STEP_S / HOUR_S
+    beyond = np.concatenate(
+        [parts[:, ::-1].cumsum(axis=1)[:, ::-1], np.zeros((len(longer), 1))], axis=1
+    )
+    left_h = np.arange(beyond.shape[1]) * STEP_S / HOUR_S
+    return taste.interruption * beyond + taste.overlap * (left_h - beyond[:, :1] + beyond)
+
+
+def early_ends(share: float) -> Rule:
+    """The rule that knows how many predecessors end early."""
+
+    def rule(pair: Pair, taste: Penalties) -> Flags:
+        costs_h = _costs_h(pair, taste)
+        limit = pair.episode.pair.predecessor.time_limit_s / STEP_S
+        left = pair.episode.remaining_s / STEP_S
+        age = limit - left
+        since = np.maximum(age, EARLIEST * limit)
+        part = share * (limit - since) / ((1 - EARLIEST) * limit)
+        early = part / (part + 1 - share)
+        middles = (np.arange(ENDS) + 0.5) / ENDS
+        ends = (since - age)[:, None] + (limit - since)[:, None] * middles
+        ends = np.rint(np.concatenate([ends, left[:, None]], axis=1)).astype(np.int64)
+        shares = np.concatenate([np.tile(early[:, None] / ENDS, ENDS), 1 - early[:, None]], axis=1)
+
+        def after(waits: int) -> Floats:
+            return (np.take_along_axis(costs_h, np.maximum(ends - waits, 0), 1) * shares).sum(
+                axis=1
+            )
+
+        later_h = np.min([after(waits) for waits in _waits(int(left.max()))], axis=0)
+        return (after(0) < later_h) & (left > 0)
+
+    return rule
+
+
+def _waits(most: int) -> Iterator[int]:
+    """Waits that are compared: each of the first hour, then ever fewer."""
+    waits = 1
+    while waits < most:
+        yield waits
+        waits += max(1, waits // 6)
+    yield max(most, 1)
+
+
+def ends_known(pair: Pair, taste: Penalties) -> Flags:
+    left_s = pair.episode.predecessor_end_s - pair.episode.decision_s
+    return assess(Law.of_chances(pair.law), replace(pair.states(taste), remaining_s=left_s)).release
+
+
+def waits_known(pair: Pair, taste: Penalties) -> Flags:
+    """The release that is best if the predecessor runs to its limit."""
+    episode = pair.episode
+    ahead_s = episode.successor_start_s[:-1] - episode.decision_s - episode.remaining_s
+    costs_s = taste.interruption * np.maximum(ahead_s, 0) + taste.overlap * np.maximum(-ahead_s, 0)
+    return np.arange(len(episode)) == len(episode) - 1 - int(np.argmin(costs_s[::-1]))
+
+
+def rules(pairs: Sequence[Pair]) -> Iterator[tuple[str, Sequence[Pair], Rule]]:
+    logged = [pair for pair in pairs if not pair.episode.tags.get("augmentation")]
+    yield "recalibrated by own pairs", logged, Recalibrated(logged, every=None)
+    yield "recalibrated by all decisions", logged, Recalibrated(logged, every=6)
+    yield "early ends", pairs, early_ends(Mix.early)
+    yield "bound: ends known", pairs, ends_known
+    yield "bound: waits known", pairs, waits_known
+
+
+def _spent(pairs: Sequence[Pair], rule: Rule) -> Floats:
+    return np.array(
+        [[pair.spent_h(rule(pair, taste), taste) for pair in pairs] for taste in TASTES]
+    )
+
+
+def row(name: str, pairs: Sequence[Pair], rule: Rule) -> dict[str, Any]:
+    """With the pairs to their limit apart from those that end early."""
+    mine, theirs = _spent(pairs, rule), _spent(pairs, plain)
+    early = np.array([pair.episode.ends_early for pair in pairs])
+    found: dict[str, Any] = {"rule": name}
+    for part, chosen in (
+        ("all ends", early | True),
+        ("to the limit", ~early),
+        ("early end", early),
+    ):
+        episodes = [pair.episode for pair, is_in in zip(pairs, chosen, strict=True) if is_in]
+        found[part] = list(summary(mine[:, chosen], theirs[:, chosen], episodes))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--samples", required=True, type=Path)
+    parser.add_argument("--law", default="mlp-law")
+    args = parser.parse_args()
+    laws = chances(args.law, args.samples, 1)
+    assert laws is not None, f"remove cv/{args.law}-1.npy, which has no laws beside it"
+    samples = has_points(args.samples / "train")
+    pairs = [Pair(episode, law) for episode, law in zip(samples, laws, strict=True)]
+    rows = []
+    for name, chosen, rule in rules(pairs):
+        rows.append(row(name, chosen, rule))
+        RESULT.write_text(json.dumps({"law": args.law, "rows": rows}, indent=1) + "\n")
+        for line in rows[-1]["all ends"]:
+            print(name, *line.values(), flush=True)
+
+
+if __name__ == "__main__":
+    main()
