@@ -14,7 +14,12 @@ from mirage.models.recipe import Recipe
 from mirage.provision.learn.about import ProvisionAbout
 from mirage.provision.learn.card_details import ends_table, forecast_table
 from mirage.provision.learn.episode import Episode, Floats, Load
-from mirage.provision.learn.mixture import Mixture, effective_experts, expert_groups, experts_a_state
+from mirage.provision.learn.mixture import (
+    Mixture,
+    effective_experts,
+    expert_groups,
+    experts_a_state,
+)
 from mirage.provision.learn.model import Model, States, releases
 from slurm_sim.seconds import HOUR_S
 
