@@ -58,8 +58,9 @@ def card(
 ) -> str:
     """The page. ``model`` None: there is nothing to evaluate on labelled episodes (look-ahead).
 
-    ``base``: the foundation that it continued from, if any. ``episodes``: of the validation part. ``facts``: of the training episodes. ``notes``: of the
-    readers of the job history and of the cluster.
+    ``base``: the foundation that it continued from, if any. ``episodes``: of the validation part.
+    ``facts``: of the training episodes. ``notes``: of the readers of the job history and of the
+    cluster.
     """
     days = " to ".join(_day(time_s) for time_s in about.train_s)
     held = " to ".join(_day(time_s) for time_s in about.validation_s)

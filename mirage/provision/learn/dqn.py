@@ -285,7 +285,8 @@ def train_dqn(
     ``train``).
 
     Returns the weights of the online round that did best on validation, also after Ctrl-C. Those
-    before the online phase do not count, so the result is what online learning made. Raises InputError without episodes, or for a base of another shape or taste.
+    before the online phase do not count, so the result is what online learning made. Raises
+    InputError without episodes, or for a base of another shape or taste.
     """
     begun = begin(train, validation, options.pretrain, options.pretrained, base, progress, seed)
     if base is None and begun.serving.interrupted:
