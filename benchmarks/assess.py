@@ -132,7 +132,7 @@ def measure(command: list[str], environment: dict[str, str]) -> dict[str, Any]:
 def _watch(process: subprocess.Popen[bytes], peak: list[float]) -> None:
     while process.poll() is None:
         peak[0] = max(peak[0], sum(_mib(pid) for pid in _family(process.pid)))
-        time.sleep(0.5)
+        time.sleep(2)  # reading the pages of gigabytes takes a while
 
 
 def _family(pid: int) -> list[int]:
@@ -161,7 +161,8 @@ def write_sacct(trace: Path, path: Path, since: str | None, until: str | None, c
     span = int(np.nanmax(jobs["end"]) - jobs.submit.min()) + DAY_S
     path.unlink(missing_ok=True)
     for copy in range(copies):
-        part = jobs.assign(**{name: jobs[name] + copy * span for name in TIMES})
+        shift_s = (copy + 1 - copies) * span  # the last copy is the history as it is
+        part = jobs.assign(**{name: jobs[name] + shift_s for name in TIMES})
         if copies > 1:
             part["job_id"] = [str(copy * len(jobs) + number) for number in range(1, len(jobs) + 1)]
             part["user"] = _other_users(jobs, copy)

@@ -11,7 +11,7 @@ from typing import Any
 
 from mirage.assess.habits import Habits, habits_of
 from mirage.assess.history import CLUSTER, TRACE, RecentHistory, SiteHistory, site_history
-from mirage.assess.plan import FEWEST_DAYS, METHOD, AssessmentPlan, SiteFacts
+from mirage.assess.plan import METHOD, AssessmentPlan, SiteFacts
 from mirage.assess.routes import RoutingFigures, routing_of
 from mirage.assess.simulated import HELD_OUT, chain_plan, other_priorities, simulate
 from mirage.assess.waits import WaitFigures, waits_of
@@ -34,6 +34,8 @@ class SiteAssessment:
     """Everything that the page shows."""
 
     facts: SiteFacts
+    timezone: str
+    """Of the hours of the day."""
     waits: WaitFigures
     habits: Habits
     chains: ChainsEvaluation | None
@@ -73,6 +75,7 @@ def assess(plan: AssessmentPlan, reporter: Reporter = SILENT) -> SiteAssessment:
     _write_config(plan.out / CONFIG, model)
     return SiteAssessment(
         facts=facts,
+        timezone=plan.source.timezone or "UTC",
         waits=seen.waits,
         habits=seen.habits,
         chains=chains,
@@ -106,9 +109,11 @@ def _look(plan: AssessmentPlan, steps: _Steps) -> _QueueFigures:
         "history",
         lambda: site_history(source, plan.out, effort.recent_days, effort.recent_jobs),
     )
+    for note in history.notes:
+        steps.reporter.caution(note)
     trace, inferred, recent = history.trace, history.inferred, history.recent
     facts = _facts(history, plan.partition)
-    waits = steps.timed("queue", lambda: waits_of(trace, inferred, source.timezone))
+    waits = steps.timed("queue", lambda: waits_of(trace, inferred, source.timezone or "UTC"))
     habits = steps.timed("chains of today", lambda: habits_of(trace, inferred))
     routing, why_no_routing = steps.timed(
         "routing", lambda: routing_of(recent.trace, recent.site, effort.routed_days, plan.seed)
@@ -128,10 +133,10 @@ class _Steps:
 
     def __init__(self, reporter: Reporter) -> None:
         self.took_s: dict[str, float] = {}
-        self._reporter = reporter
+        self.reporter = reporter
 
     def timed(self, name: str, work: Callable[[], Any]) -> Any:
-        self._reporter.step(name, len(self.took_s) + 1, STEPS)
+        self.reporter.step(name, len(self.took_s) + 1, STEPS)
         began = time.monotonic()
         result = work()
         self.took_s[name] = time.monotonic() - began
@@ -164,8 +169,8 @@ def _facts(history: SiteHistory, wanted: str | None) -> SiteFacts:
 
 def _model(plan: AssessmentPlan, facts: SiteFacts, reporter: Reporter) -> tuple[Path | None, str]:
     """A model of the first part of the history, or why there is none."""
-    if facts.days < FEWEST_DAYS:
-        return None, f"the history has {facts.days:.0f} days; training needs {FEWEST_DAYS}"
+    if facts.why_unfit:
+        return None, facts.why_unfit
     key, kept = _training_key(plan, facts), plan.out / TRAINED
     if kept.exists() and kept.read_text(encoding="utf-8") == key:
         return plan.out / MODEL, ""

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from mirage.errors import ClusterError, InputError, MirageError
+from mirage.figures.words import several
 from mirage.provision.learn.accounting import import_records
 from mirage.slurm.records import write_history
 from mirage.slurm.runner import Runner
@@ -24,6 +25,8 @@ from slurm_sim.traces.inference import Inference, infer, with_dependencies
 TRACE, CLUSTER, RECORDS = "history.csv.gz", "cluster.toml", "sacct.txt"
 SACCT_TIMEOUT_S = 600
 """For a week of records."""
+ALIVE = ("RUNNING", "SUSPENDED", "COMPLETING", "STOPPED")
+"""States of jobs that have no end yet."""
 LEAST_RECENT_DAYS = 28
 """With fewer there is no room for a week before the first chain, and for chains of six days."""
 
@@ -40,8 +43,8 @@ class HistorySource:
     """
     days: int = 180
     """Of accounting records that Slurm is asked for."""
-    timezone: str = "UTC"
-    """Of times in ``sacct`` that have none, and of the hours of the day."""
+    timezone: str | None = None
+    """Of times in ``sacct`` that have none, and of the hours of the day; None: UTC."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,16 +74,14 @@ def site_history(source: HistorySource, folder: Path, days: int, jobs: int) -> S
     """Also writes `TRACE` (with inferred dependencies) and `CLUSTER` into ``folder``. ``days``,
     ``jobs``: bounds of the recent part. Raises InputError, MirageError.
     """
-    notes = []
     try:
         site, records = _site(source), _records(source, folder)
     except ClusterError as error:
         raise MirageError(
             f"{error} Where Slurm can't be asked, give its records with --sacct FILE."
         ) from error
-    trace, note = import_records(records, source.timezone)
-    if note:
-        notes.append(note)
+    trace, notes = import_records(records, source.timezone)
+    trace, more = plausible(trace, time.time())
     try:
         inferred = infer(trace)
         begin_s = recent_begin_s(trace, days, jobs)
@@ -93,7 +94,36 @@ def site_history(source: HistorySource, folder: Path, days: int, jobs: int) -> S
     write_trace(part, folder / TRACE)
     (folder / CLUSTER).write_text(write_toml(cluster), encoding="utf-8")
     recent = RecentHistory(trace=part, begin_s=begin_s, cluster=cluster, site=site)
-    return SiteHistory(trace=trace, inferred=inferred, recent=recent, notes=tuple(notes))
+    return SiteHistory(trace=trace, inferred=inferred, recent=recent, notes=(*notes, *more))
+
+
+def plausible(trace: Trace, now_s: float) -> tuple[Trace, list[str]]:
+    """Without jobs of the future, and without runaways: slurmdbd has them as running for ever where
+    it missed their end (`sacctmgr show runawayjobs`). Also notes on what was left out. Raises
+    InputError where no job with an end is left.
+    """
+    submit, start, end = (trace.column(name) for name in ("submit", "start", "end"))
+    limit, state = trace.column("timelimit_s"), trace.text("state")
+    future = submit > now_s + DAY_S
+    known = np.where(future, np.nan, np.fmax(submit, np.fmax(start, end)))
+    last_s = np.nanmax(known) if not future.all() else now_s
+    over = ~np.isin(state, ALIVE) | (start + limit + DAY_S < last_s)
+    runaway = ~future & ~np.isnan(start) & np.isnan(trace.run_s) & over
+    notes = [
+        f"note: {several(int(mask.sum()), 'job')} {'is' if mask.sum() == 1 else 'are'} left out: {why}"
+        for mask, why in (
+            (future, "submitted in the future; a wrong clock or --timezone?"),
+            (runaway, "no end is known, but the state or the limit says it was (runaway jobs)"),
+        )
+        if mask.any()
+    ]
+    kept = trace.pick(~(future | runaway)) if notes else trace
+    if not (kept.ran & ~np.isnan(kept.column("start")) & ~np.isnan(kept.column("end"))).any():
+        said = "".join(f" {note.removeprefix('note: ')}." for note in notes)
+        raise InputError(
+            f"{trace.source}: no job with a start and an end, so no queue shows.{said}"
+        )
+    return kept, notes
 
 
 def recent_begin_s(trace: Trace, days: int, jobs: int) -> int:

@@ -32,7 +32,8 @@ from mirage.figures.page import (
     origin_table,
     render,
 )
-from mirage.figures.words import MINUS, NOTHING, hours, number, percent
+from mirage.figures.words import MINUS, NOTHING, hours, number, percent, several
+from mirage.provision.chains.evaluation import ChainsEvaluation
 from mirage.provision.evaluation.report.words import nodes_words
 from slurm_sim.files import filling
 from slurm_sim.seconds import HOUR_S
@@ -144,7 +145,7 @@ def _queue(found: SiteAssessment) -> Iterator[Part]:
             ),
             Picture(
                 "Mean wait by hour of submission",
-                "Hours of the day in the site's time zone.",
+                f"Hours of the day, zone {found.timezone} (--timezone).",
                 _bars("Mean wait by hour", waits.by_hour),
             ),
         ]
@@ -205,8 +206,9 @@ def _with_mirage(found: SiteAssessment) -> Iterator[Part]:
         f"Chains of {hours(found.chain_plan.limit_s / HOUR_S)} links beside the recorded jobs of"
         f" the last {judged_days(found):.0f} days, which training did not see. Goodput: share of"
         " the time in which a chain makes progress, less 10 minutes for each handover. reactive:"
-        " Slurm's dependency alone, as most users chain today. timer: the successor is let in 3 h"
-        " before the end. oracle: knows the future. Small print: 95 % intervals over begins."
+        " Slurm's dependency alone, as most users chain today. goodput: Mirage's default policy."
+        " timer: the successor is let in 3 h before the end. oracle: knows the future."
+        f" {_intervals(found.chains)}"
     )
     head = ("method", "goodput", "gain", "interrupted", "handovers in 100 h", "held twice")
     for mode in found.chain_plan.modes:
@@ -215,6 +217,12 @@ def _with_mirage(found: SiteAssessment) -> Iterator[Part]:
             for nodes in found.chain_plan.nodes
         ]
         yield DataTable(f"Chains of mode {mode.value}", head, groups, "inline")
+
+
+def _intervals(chains: ChainsEvaluation) -> str:
+    if any(row.goodput.low is not None for row in chains.figures.summary):
+        return "Small print: 95 % intervals over begins."
+    return f"Means of {several(chains.begins, 'begin')}, too few for intervals."
 
 
 def _method_rows(found: SiteAssessment, nodes: int, mode: str) -> Iterator[Cells]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from mirage.assess.history import HistorySource
 from mirage.domain import Mode
+from mirage.figures.words import several
 from slurm_sim.seconds import DAY_S, MINUTE_S
 
 METHOD = "quantile"
@@ -93,6 +94,20 @@ class SiteFacts:
     def is_cut(self) -> bool:
         """Whether training and simulation read only a part of the history."""
         return self.recent_s > self.first_s
+
+    @property
+    def why_unfit(self) -> str:
+        """Why nothing can be trained or simulated on this history; empty: it can."""
+        if self.days < FEWEST_DAYS:
+            days = min(round(self.days), FEWEST_DAYS - 1)
+            length = several(days, "day") if self.days >= 1 else "less than a day"
+            return (
+                f"the history has {length}; chains of 48-hour jobs can be judged with"
+                f" {FEWEST_DAYS} and more"
+            )
+        if self.users == 1:
+            return "all jobs are of one user; sacct shows others' jobs only to operators"
+        return ""
 
     @property
     def days(self) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 
 from mirage.assess.habits import Habits
 from mirage.assess.history import CLUSTER, TRACE, RecentHistory
-from mirage.assess.plan import FEWEST_DAYS, METHOD, AssessmentPlan, Effort, SiteFacts
+from mirage.assess.plan import METHOD, AssessmentPlan, Effort, SiteFacts
 from mirage.domain import Mode
 from mirage.errors import MirageError
 from mirage.provision.chains.evaluation import ChainPlan, ChainsEvaluation, evaluate_chains
@@ -113,11 +113,8 @@ def chain_plan(
     model: Path | None,
 ) -> tuple[ChainPlan | None, str]:
     """Chains in the part of the history that training did not see, or why there are none."""
-    if facts.days < FEWEST_DAYS:
-        return None, (
-            f"the history has {facts.days:.0f} days; chains of 48-hour jobs can be judged with"
-            f" {FEWEST_DAYS} and more"
-        )
+    if facts.why_unfit:
+        return None, facts.why_unfit
     begin_s, begins, every_s = _begins(plan.effort, facts)
     methods = [DEFAULT, FIXED, *([f"{METHOD}={model}"] if model else [])]
     return (

@@ -8,6 +8,8 @@ from mirage.assess.assessment import SiteAssessment
 from mirage.assess.simulated import ASSUMED, DEFAULT, FIXED, main_row
 from mirage.domain import Mode
 from mirage.figures.words import day, hours, percent, several
+from mirage.provision.chains.evaluation import ChainsEvaluation
+from mirage.provision.chains.figures import ChainSummary
 from mirage.provision.evaluation.protocol import REACTIVE
 from mirage.provision.evaluation.report.words import nodes_words
 from slurm_sim.seconds import DAY_S, HOUR_S
@@ -28,7 +30,7 @@ def headline(found: SiteAssessment) -> str:
         return f"Whether Mirage is worth it can't be told: {why}"
     if not _is_certain(found):
         return "Whether Mirage is worth it depends on priorities, which the history does not tell"
-    before = row.goodput.value - row.gain.value
+    before = _today(found.chains, row)
     if row.gain.value < FEW_GAIN:
         return (
             f"Chains on {nodes_words(row.nodes)} make progress {_share(before)} of the time"
@@ -143,9 +145,9 @@ def _trust(found: SiteAssessment) -> Iterator[str]:
             f"The history has {several(round(days), 'day')}: other months may differ;"
             f" {ENOUGH_DAYS} or more tell more."
         )
-    if found.facts.users == 1:
+    if found.facts.users == 1 and "one user" not in found.facts.why_unfit:
         yield "All jobs are of one user: sacct shows others' jobs only to operators."
-    if found.model is None:
+    if found.model is None and found.why_no_model != found.why_no_chains:
         yield f"No model was trained: {found.why_no_model.rstrip('.')}."
 
 
@@ -154,16 +156,23 @@ def _gains(found: SiteAssessment) -> dict[str, tuple[float, float]]:
     every = {ASSUMED: found.chains, **found.by_priorities}
     rows = {name: main_row(chains) for name, chains in every.items()}
     return {
-        name: (row.goodput.value - row.gain.value, row.goodput.value)
+        name: (_today(every[name], row), row.goodput.value)
         for name, row in rows.items()
-        if row is not None and row.gain is not None
+        if row is not None
     }
+
+
+def _today(chains: ChainsEvaluation | None, row: ChainSummary) -> float:
+    """Goodput by Slurm's dependency alone, of the chains of a row."""
+    assert chains is not None
+    return chains.figures.row(row.nodes, row.mode, REACTIVE).goodput.value
 
 
 def _is_certain(found: SiteAssessment) -> bool:
     """Whether the verdict is the same under all priorities that the site may have."""
-    gains = _gains(found).values()
-    return len({after - before < FEW_GAIN for before, after in gains}) <= 1
+    rows = [main_row(chains) for chains in (found.chains, *found.by_priorities.values())]
+    gains = [row.gain.value for row in rows if row is not None and row.gain is not None]
+    return len({gain < FEW_GAIN for gain in gains}) <= 1
 
 
 def _priorities(found: SiteAssessment) -> str:

@@ -41,9 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_count(group, "--days", 180, "days of accounting records that Slurm is asked for")
     group.add_argument(
         "--timezone",
-        default="UTC",
         metavar="ZONE",
-        help="zone of times without one and of the hours of the day (default: %(default)s)",
+        help="zone of times without one and of the hours of the day (default: UTC)",
     )
     add_partition(group, "the one with most node-hours")
     group = parser.add_argument_group("simulation")

@@ -267,8 +267,8 @@ def _site_history(
     except SimulationError as error:
         raise InputError(str(error)) from error
     write_history(runner, end_s - args.days * DAY_S, end_s, records)
-    history, note = import_records(records)
-    if note:
+    history, notes = import_records(records)
+    for note in notes:
         errors.print(escape(note))
     write_trace(history, trace)
     jobs, span_s = len(history), float(np.ptp(history.column("submit")))

@@ -21,6 +21,10 @@ GRACE_S = 120
 """
 
 
+CLOCK_CHANGES = "clock changes"
+"""The rule that finds local times across a clock change."""
+
+
 @dataclass(frozen=True)
 class Rules:
     """What to do where there is a choice."""
@@ -357,14 +361,14 @@ def _clock_changes(jobs: Any, _rules: Rules) -> tuple[Any, CleaningFinding]:
     suspects = (suspect >= 0) & (suspect <= GRACE_S)
     instant, shared = _common_instant(start[suspects], end[suspects])
     if shared < 3 or shared < 0.6 * suspects.sum():
-        return jobs, CleaningFinding("clock changes", "reported", 0)
+        return jobs, CleaningFinding(CLOCK_CHANGES, "reported", 0)
     mask = suspects & (start <= instant) & (end >= instant)
     when = datetime.fromtimestamp(instant, UTC).strftime("%Y-%m-%d %H:%M")
     text = (
         f"overrun by exactly 1 h, all running about {when}: local times? Import again with"
         " --timezone"
     )
-    return jobs, _finding("clock changes", "reported", jobs, mask, text)
+    return jobs, _finding(CLOCK_CHANGES, "reported", jobs, mask, text)
 
 
 def _common_instant(start: NDArray[np.float64], end: NDArray[np.float64]) -> tuple[float, int]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from mirage.errors import InputError
+from mirage.figures.words import several
 from mirage.provision.learn.joblog import JobLog
 from slurm_sim.config import ClusterConfig
 from slurm_sim.jobfile.jobs import MISSING
@@ -45,7 +46,7 @@ def choose_partition(
         )
     if jobs[chosen] < FEW_JOBS:
         said.append(
-            f"warning: the history has {jobs[chosen]:,} jobs of partition {chosen}, too few to tell"
+            f"warning: the history has {several(jobs[chosen], 'job')} of partition {chosen}, too few to tell"
             f" how its queue is; {FEW_JOBS:,} or more would be good"
         )
     return chosen, said

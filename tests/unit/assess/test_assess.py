@@ -225,6 +225,7 @@ def test_a_short_history_gives_the_queue_and_says_what_is_missing(tmp_path, litt
     said = capsys.readouterr().out.replace("\n", " ")
     assert "the history has 3 days" in said
     assert "All jobs are of one user" in said
+    assert said.count("the history has 3 days") == 2, "in the headline and in one sentence"
     assert json.loads((out / "assessment.json").read_text())["chains"] is None
 
 
@@ -377,7 +378,8 @@ def test_a_verdict_that_hangs_on_priorities_says_so(today, headline):
             work_node_h=100,
             gain=Estimate(0.98 - before),
         )
-        return SimpleNamespace(figures=ChainFigures(summary=(row,), others_wait=()))
+        today = replace(row, method="reactive", goodput=Estimate(before), gain=None)
+        return SimpleNamespace(figures=ChainFigures(summary=(today, row), others_wait=()))
 
     found: Any = SimpleNamespace(
         chains=chains(today), by_priorities={"age alone": chains(0.55)}, why_no_chains=""

@@ -228,7 +228,7 @@ def test_it_says_how_many_records_were_left_out(tmp_path: Path) -> None:
     record = "1|0|1|2|COMPLETED|1\n"
     text = "JobID|Submit|Start|End|State|NNodes\n" + record * 2 + record.replace("|0|", "|x|")
     (tmp_path / "records").write_text(text)
-    history, said = import_records(tmp_path / "records")
+    history, (said,) = import_records(tmp_path / "records", "UTC")
     assert len(history) == 1
     assert "1 of 3 accounting records are left out, since they can't be read: Submit" in said
     assert "(line 4: 'x')" in said
