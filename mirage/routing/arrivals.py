@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +42,7 @@ TEST_PART = 0.4
 """Of a history: its end is for judging, what is before for learning."""
 
 Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -73,10 +75,16 @@ class ArrivalHistory:
     runtime_s: Ints
     nodes: Ints
 
+    def split(self, share: float) -> tuple[ArrivalHistory, ArrivalHistory]:
+        """The first jobs, this share of them, and the rest."""
+        cut = int(len(self.submit_s) * share)
+        return self._of(slice(None, cut)), self._of(slice(cut, None))
+
     def part(self, *, test: bool) -> ArrivalHistory:
         """The part to learn from, or the one to judge by."""
-        cut = int(len(self.submit_s) * (1 - TEST_PART))
-        kept = slice(cut, None) if test else slice(None, cut)
+        return self.split(1 - TEST_PART)[test]
+
+    def _of(self, kept: slice) -> ArrivalHistory:
         return ArrivalHistory(
             self.submit_s[kept], self.limit_s[kept], self.runtime_s[kept], self.nodes[kept]
         )
@@ -108,19 +116,26 @@ def stream_jobs(kinds: Sequence[PartitionKind]) -> int:
     return max(JOBS, JOBS_A_SERVER * sum(kind.servers for kind in kinds))
 
 
-def from_history(
-    history: ArrivalHistory, kinds: Sequence[PartitionKind], random: np.random.Generator
-) -> list[StreamJob]:
-    """Consecutive jobs from a random place of the history. Raises InputError for one that is too
-    short.
-    """
+def windows(history: ArrivalHistory, kinds: Sequence[PartitionKind]) -> int:
+    """How many streams without common jobs a history has. Raises InputError: none."""
     count = stream_jobs(kinds)
-    if len(history.submit_s) <= count:
+    if len(history.submit_s) < count:
         raise InputError(
             f"a stream for these servers has {count} jobs, this part of the history"
             f" {len(history.submit_s)}."
         )
-    first = int(random.integers(len(history.submit_s) - count))
+    return len(history.submit_s) // count
+
+
+def from_history(
+    history: ArrivalHistory,
+    kinds: Sequence[PartitionKind],
+    window: int,
+    random: np.random.Generator,
+) -> list[StreamJob]:
+    """The consecutive jobs of a window, one of `windows`; sizes in GPUs, memory and load are drawn."""
+    count = stream_jobs(kinds)
+    first = window * count
     chosen = slice(first, first + count)
     small, middle, large = stream_sizes(kinds)
     gpus = np.select(
@@ -211,10 +226,32 @@ def _at_load(
     return [replace(job, submit_s=int(job.submit_s * stretch)) for job in jobs]
 
 
-def draw_stream(
-    kinds: Sequence[PartitionKind], history: ArrivalHistory | None, random: np.random.Generator
-) -> list[StreamJob]:
-    """From the history, and every other time a generated one; without a history always generated."""
-    if history is not None and random.random() < 0.5:
-        return from_history(history, kinds, random)
-    return bursts(kinds, random)
+class Streams(NamedTuple):
+    """Streams, and how far they are independent."""
+
+    jobs: list[list[StreamJob]]
+    windows: list[int]
+    """Of each stream: those of one window have the same arrivals, limits and run times."""
+
+
+def draw_streams(
+    kinds: Sequence[PartitionKind],
+    history: ArrivalHistory | None,
+    count: int,
+    random: np.random.Generator,
+) -> Streams:
+    """Of a history's windows, evenly spaced, or each several times; without a history bursts.
+
+    Raises InputError for a history that is too short.
+    """
+    if history is None:
+        return Streams([bursts(kinds, random) for _ in range(count)], list(range(count)))
+    many = windows(history, kinds)
+    chosen = [n * many // count if count <= many else n % many for n in range(count)]
+    return Streams([from_history(history, kinds, each, random) for each in chosen], chosen)
+
+
+def by_window(values: Sequence[float], window: Sequence[int]) -> Floats:
+    """(windows,): the mean of the values of each window's streams."""
+    own, places = np.unique(window, return_inverse=True)
+    return np.bincount(places, weights=values) / np.bincount(places, minlength=len(own))

@@ -16,7 +16,7 @@ from mirage.figures.resample import ratio_interval
 from mirage.routing import rules, stream
 from mirage.routing.advantage import train_on_streams
 from mirage.routing.agent import Agent
-from mirage.routing.arrivals import StreamJob, bursts, from_history, read_history, stream_sizes
+from mirage.routing.arrivals import Streams, by_window, draw_streams, read_history, stream_sizes
 from mirage.routing.dqn import train_on_episodes
 from mirage.routing.episode import EpisodeOutcome, draw_episode, play
 from mirage.routing.flavors import PartitionKind
@@ -154,9 +154,9 @@ def stream_part(
     )
     _check_teams(kinds, teams)
     random = np.random.default_rng([plan.seed, 2])
-    drawn = {"bursts": [bursts(kinds, random) for _ in range(plan.streams)]}
+    drawn = {"bursts": draw_streams(kinds, None, plan.streams, random)}
     if history is not None:
-        drawn["history"] = [from_history(history, kinds, random) for _ in range(plan.streams)]
+        drawn["history"] = draw_streams(kinds, history, plan.streams, random)
     return {
         name: _on_streams(kinds, streams, teams, plan, announce) for name, streams in drawn.items()
     }
@@ -174,7 +174,7 @@ def _check_teams(kinds: Sequence[PartitionKind], teams: Sequence[Sequence[Agent]
 
 def _on_streams(
     kinds: Sequence[PartitionKind],
-    streams: Sequence[list[StreamJob]],
+    streams: Streams,
     teams: Sequence[Sequence[Agent]],
     plan: Plan,
     announce: Callable[[str], None],
@@ -189,23 +189,28 @@ def _on_streams(
     }
     found = {}
     for name, rule in simple.items():
-        found[name] = [[stream.route_stream(kinds, jobs, rule) for jobs in streams]]
-        announce(f"{name}: {len(streams)} streams")
+        found[name] = [[stream.route_stream(kinds, jobs, rule) for jobs in streams.jobs]]
+        announce(f"{name}: {len(streams.jobs)} streams")
     found["agents"] = [
-        [stream.route_stream(kinds, jobs, stream.agents_rule(team)) for jobs in streams]
+        [stream.route_stream(kinds, jobs, stream.agents_rule(team)) for jobs in streams.jobs]
         for team in teams
     ]
     found["knowing what comes"] = [
-        [stream.route_knowing(kinds, jobs) for jobs in streams[: plan.known]]
+        [stream.route_knowing(kinds, jobs) for jobs in streams.jobs[: plan.known]]
     ]
-    return {name: _stream_figures(seeds, found[BASE][0]) for name, seeds in found.items()}
+    return {
+        name: _stream_figures(seeds, found[BASE][0], streams.windows)
+        for name, seeds in found.items()
+    }
 
 
 def _stream_figures(
-    seeds: Sequence[Sequence[stream.StreamOutcome]], base: Sequence[stream.StreamOutcome]
+    seeds: Sequence[Sequence[stream.StreamOutcome]],
+    base: Sequence[stream.StreamOutcome],
+    windows: Sequence[int],
 ) -> Json:
     """``seeds``: a list of outcomes, stream by stream, of each training seed; one where none was
-    trained. Ratios are to the same streams by ``base``.
+    trained. Ratios are to the same streams by ``base``. ``windows``: of each stream.
     """
     outcomes = [outcome for each in seeds for outcome in each]
     completion_s = np.concatenate([outcome.completion_s for outcome in outcomes])
@@ -219,9 +224,11 @@ def _stream_figures(
         "wait_max_h": max(max(outcome.wait_s) for outcome in outcomes) / HOUR_S,
         "utilization": float(np.mean([outcome.utilization for outcome in outcomes])),
         "energy_kwh": float(np.mean([outcome.energy_kwh for outcome in outcomes])),
-        "completion_to_all": _ratio(seeds, base, _completion_s),
-        "energy_to_all": _ratio(seeds, base, _energy_kwh),
-        "seeds": [_ratio([each], base, _completion_s)[0] for each in seeds],
+        "windows": len(set(windows[: len(seeds[0])])),
+        "completion_to_all": _ratio(seeds, base, windows, _completion_s),
+        "energy_to_all": _ratio(seeds, base, windows, _energy_kwh),
+        "utilization_to_all": _ratio(seeds, base, windows, _utilization),
+        "seeds": [_ratio([each], base, windows, _completion_s)[0] for each in seeds],
         "hourly": _hourly(outcomes),
     }
 
@@ -234,16 +241,23 @@ def _energy_kwh(outcome: stream.StreamOutcome) -> float:
     return outcome.energy_kwh
 
 
+def _utilization(outcome: stream.StreamOutcome) -> float:
+    return outcome.utilization
+
+
 def _ratio(
     seeds: Sequence[Sequence[stream.StreamOutcome]],
     base: Sequence[stream.StreamOutcome],
+    windows: Sequence[int],
     figure: Callable[[stream.StreamOutcome], float],
 ) -> list[float]:
-    """The ratio of the means over streams, and its interval: streams are drawn, and of each the mean
-    of the seeds.
+    """The ratio of the means over windows, and its interval: windows are drawn, and of each the mean
+    of its streams and the seeds.
     """
-    mine = np.array([[figure(outcome) for outcome in each] for each in seeds]).mean(axis=0)
-    theirs = np.array([figure(outcome) for outcome in base[: len(mine)]])
+    values = np.array([[figure(outcome) for outcome in each] for each in seeds]).mean(axis=0)
+    own = windows[: len(values)]
+    mine = by_window(values, own)
+    theirs = by_window([figure(outcome) for outcome in base[: len(values)]], own)
     return [float(mine.sum() / theirs.sum()), *ratio_interval(mine, theirs)]
 
 

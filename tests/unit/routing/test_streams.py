@@ -19,11 +19,13 @@ from mirage.routing.arrivals import (
     ArrivalHistory,
     StreamJob,
     bursts,
+    draw_streams,
     fitting,
     from_history,
     read_history,
     stream_jobs,
     stream_sizes,
+    windows,
 )
 from mirage.routing.flavors import Demand, paper_partitions, parse_partitions
 from mirage.routing.state import Variant, width
@@ -205,9 +207,7 @@ def test_streams_grow_with_the_servers() -> None:
     many = [replace(kind, servers=40) for kind in KINDS]
     assert len(bursts(many, np.random.default_rng(1))) == stream_jobs(many) == 640
     with pytest.raises(InputError, match="has 640 jobs"):
-        from_history(
-            ArrivalHistory(*(np.arange(600) for _ in range(4))), many, np.random.default_rng(1)
-        )
+        windows(ArrivalHistory(*(np.arange(600) for _ in range(4))), many)
 
 
 def test_generated_streams_fit_everywhere_and_have_the_wanted_load() -> None:
@@ -241,7 +241,7 @@ def test_streams_of_a_history_and_its_two_parts(trace: Path) -> None:
     learnt, judged = history.part(test=False), history.part(test=True)
     assert learnt.submit_s[-1] <= judged.submit_s[0]
     assert len(learnt.submit_s) + len(judged.submit_s) == 1400
-    jobs = from_history(judged, KINDS, np.random.default_rng(1))
+    jobs = from_history(judged, KINDS, 0, np.random.default_rng(1))
     assert {each.demand.gpus for each in jobs} == {2, 4, 8}
     assert all(60 <= each.runtime_s <= 2 * HOUR == each.demand.limit_s for each in jobs)
 
@@ -285,7 +285,27 @@ def test_an_agent_that_makes_jobs_wait_is_given_a_margin_that_silences_it() -> N
         Agent(kind, Variant.CHOICE, (Layer(rows, (gain,)),))
         for kind, gain in zip(kinds, (20.0, -20.0), strict=True)
     ]
-    assert _margins(kinds, agents, [bursts(kinds, np.random.default_rng(1))])[0] == NEVER_H
+    assert _margins(kinds, agents, draw_streams(kinds, None, 1, np.random.default_rng(1)))[0] == NEVER_H
+
+
+def test_agents_are_proven_on_streams_that_they_gain_on_and_on_no_others() -> None:
+    pytest.importorskip("torch", reason="the extra `train` is not installed")
+    from mirage.routing.advantage import FEWEST, prove
+
+    kinds = [replace(KINDS[0], speeds=(1.0,)), replace(KINDS[1], speeds=(0.1,))]
+    hidden = [replace(kind, speeds=(1.0,)) for kind in kinds]  # the rule doesn't see the speeds
+    rows = ((0.0,),) * width(kinds[0], Variant.CHOICE, 2)
+
+    def team(*values: float) -> list[Agent]:
+        layers = [(Layer(rows, (value,)),) for value in values]
+        return [Agent(kind, Variant.CHOICE, each) for kind, each in zip(hidden, layers, strict=True)]
+
+    streams = draw_streams(kinds, None, FEWEST, np.random.default_rng(1))
+    assert not prove(kinds, team(20.0, -20.0), streams).holds
+    few = draw_streams(kinds, None, FEWEST - 1, np.random.default_rng(1))
+    silent = prove(kinds, team(-20.0, -20.0), few)
+    assert silent.ratio == 1
+    assert not silent.holds
 
 
 def test_train_and_evaluate_write_what_they_say(
@@ -295,14 +315,14 @@ def test_train_and_evaluate_write_what_they_say(
     from mirage.routing import advantage
     from mirage.routing.model import read_model
 
-    for name, value in {"TRIALS": 1, "STEPS": 5, "SHARE": 0.02, "MARGINS_H": (0.0,)}.items():
+    for name, value in {"TRIALS": 1, "PROOFS": 1, "STEPS": 5, "SHARE": 0.02, "MARGINS_H": (0.0,)}.items():
         monkeypatch.setattr(advantage, name, value)
     model = tmp_path / "m"
     assert (
         main(["route", "train", "--trace", str(trace), "--episodes", "2", "--out", str(model)]) == 0
     )
     assert [agent.kind.name for agent in read_model(model).agents] == ["A100", "V100"]
-    assert "2 streams from the first part of jobs.csv and bursts" in (model / "card.md").read_text()
+    assert "2 streams from the first part of jobs.csv" in (model / "card.md").read_text()
     out = tmp_path / "out"
     words = [
         "--trace",
