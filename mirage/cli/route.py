@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 from mirage.errors import InputError, MirageError
 from slurm_sim.cli.arguments import positive
+
+if TYPE_CHECKING:
+    from mirage.routing.agent import Agent
 
 errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
@@ -216,6 +219,12 @@ def _add_publish(parser: argparse.ArgumentParser) -> None:
         help="partitions and flavours, as TOML, for routing without agents",
     )
     parser.add_argument(
+        "--trace",
+        type=Path,
+        metavar="T",
+        help="the site's job history; agents that finish jobs no sooner on it are refused",
+    )
+    parser.add_argument(
         "--run",
         dest="folder",
         type=Path,
@@ -250,10 +259,13 @@ def _publish(args: argparse.Namespace) -> int:
         raise InputError(
             f"--every {args.every}: every state would be stale after --valid {args.valid} seconds."
         )
+    agents = agents_of(args.model or "", args.flavors or "")
+    if args.trace:
+        _check_on(agents, args.trace)
     runner = Runner()
     cluster, publisher = (
         CommandCluster(runner),
-        Publisher(agents_of(args.model or "", args.flavors or ""), args.folder, runner, args.valid),
+        Publisher(agents, args.folder, runner, args.valid),
     )
     if not args.every:
         publisher.publish(cluster.snapshot())
@@ -269,3 +281,14 @@ def _publish(args: argparse.Namespace) -> int:
 
     run_forever(cycle, args.every)
     return 0
+
+
+def _check_on(agents: Sequence[Agent], trace: Path) -> None:
+    from mirage.routing.state import Variant
+
+    if agents[0].variant is not Variant.CHOICE:
+        raise InputError(f"--trace {trace}: give --model with agents of `--variant choice`.")
+    from mirage.routing.proof import check_on_history
+
+    proof = check_on_history(agents, trace)
+    errors.print(f"{trace}: mean completion {proof} of that without agents")

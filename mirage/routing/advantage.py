@@ -24,23 +24,21 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
-from mirage.figures.resample import ratio_interval
 from mirage.rl.fit import descend, seeded
 from mirage.routing.agent import Agent, Layer
 from mirage.routing.arrivals import (
     ArrivalHistory,
     StreamJob,
     Streams,
-    by_window,
     draw_streams,
     read_history,
     windows,
 )
 from mirage.routing.flavors import PartitionKind
 from mirage.routing.network import AgentOptions, TrainedAgents, make_network, to_agent
+from mirage.routing.proof import PROOFS, mean_s, prove
 from mirage.routing.state import Variant, choice_blocks, job_features
 from mirage.routing.stream import (
     Arriving,
@@ -48,7 +46,6 @@ from mirage.routing.stream import (
     StreamRule,
     agents_rule,
     room_rule,
-    route_stream,
 )
 from slurm_sim.seconds import HOUR_S
 
@@ -60,21 +57,17 @@ SHARE = 0.3
 """Of the arrivals at which the forks are made."""
 MOST_H = 24.0
 """A larger gain or loss counts as this."""
-STEPS = 3000
+STEPS = 1500
 """Gradient steps after each round, from the weights of the round before."""
 TRIALS = 12
 """Streams on which the margins are chosen."""
-PROOFS = 40
-"""Other streams, on which the agents are proven; a history's are of windows that nothing else saw."""
 LEARN = 0.5
 """Of a history's first part: for networks and margins. The rest is for the proof."""
-FEWEST = 8
-"""Windows of a proof."""
 FIRST_MARGIN_H = 2.0
 """Of all rounds but the last."""
 NEVER_H = 1000.0
 """As a margin: no job is kept off."""
-MARGINS_H = (0.0, 1.0, 3.0, 8.0, NEVER_H)
+MARGINS_H = (0.0, 2.0, 6.0)
 OPTIONS = AgentOptions(hidden=(16, 8), rate=3e-3, batch=256)
 
 
@@ -176,43 +169,6 @@ def with_margin(agent: Agent, margin_h: float) -> Agent:
     return replace(agent, layers=(*agent.layers[:-1], lowered))
 
 
-class Proof(NamedTuple):
-    """Mean completion time by the agents to that by the rule without agents, on streams that no
-    network has seen: ratio and 95 % interval.
-    """
-
-    ratio: float
-    low: float
-    high: float
-
-    @property
-    def holds(self) -> bool:
-        """Whether jobs are over sooner by the agents, beyond chance."""
-        return self.high < 1
-
-    def __str__(self) -> str:
-        return f"{self.ratio:.3f} ({self.low:.3f} to {self.high:.3f})"
-
-
-def prove(kinds: Sequence[PartitionKind], agents: Sequence[Agent], streams: Streams) -> Proof:
-    """The agents against the rule without agents. Of fewer than `FEWEST` windows nothing holds."""
-    mine, theirs = (
-        _completion_s(kinds, rule, streams) for rule in (agents_rule(agents), room_rule)
-    )
-    ratio = float(mine.sum() / theirs.sum())
-    if len(mine) < FEWEST:
-        return Proof(ratio, 0.0, np.inf)
-    return Proof(ratio, *ratio_interval(mine, theirs))
-
-
-def _completion_s(
-    kinds: Sequence[PartitionKind], rule: StreamRule, streams: Streams
-) -> NDArray[np.float64]:
-    """(windows,): mean completion time."""
-    means = [np.mean(route_stream(kinds, jobs, rule).completion_s) for jobs in streams.jobs]
-    return by_window(means, streams.windows)
-
-
 def train_on_streams(
     kinds: Sequence[PartitionKind],
     *,
@@ -285,12 +241,13 @@ def _margins(
     kinds: Sequence[PartitionKind], agents: Sequence[Agent], streams: Streams
 ) -> list[float]:
     """Of each partition in turn the margin with the least mean completion on these streams."""
-    margins_h, least_s = [NEVER_H] * len(agents), np.inf
+    margins_h = [NEVER_H] * len(agents)
+    least_s = float(np.mean(mean_s(kinds, room_rule, streams)))
     for index in range(len(agents)):
         for margin in MARGINS_H:
             tried = [*margins_h[:index], margin, *margins_h[index + 1 :]]
             rule = agents_rule([with_margin(*each) for each in zip(agents, tried, strict=True)])
-            mean_s = float(np.mean(_completion_s(kinds, rule, streams)))
-            if mean_s < least_s:
-                margins_h, least_s = tried, mean_s
+            found_s = float(np.mean(mean_s(kinds, rule, streams)))
+            if found_s < least_s:
+                margins_h, least_s = tried, found_s
     return margins_h

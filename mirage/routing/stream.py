@@ -8,7 +8,7 @@ How long it runs depends on the partition (`StreamJob.runtime_in`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -121,6 +121,8 @@ class Stream:
         self._sim = Simulator(cluster_of(kinds))
         self._ids: list[int] = []
         self._of: dict[int, StreamJob] = {}
+        self._flavors: dict[int, dict[str, int]] = {}
+        """Of each job, in the partitions that it was submitted to."""
         self._watch()
 
     def _watch(self) -> None:
@@ -136,69 +138,56 @@ class Stream:
         """A copy that goes its own way from here."""
         twin = object.__new__(Stream)
         twin.__dict__.update(self.__dict__)
-        twin._sim, twin._ids, twin._of = self._sim.fork(), list(self._ids), dict(self._of)
+        twin._sim, twin._ids = self._sim.fork(), list(self._ids)
+        twin._of, twin._flavors = dict(self._of), dict(self._flavors)
         twin._watch()
         return twin
 
     def arrive(self, job: StreamJob) -> Arriving:
         """Lets time pass until a job is submitted."""
         self._sim.run_until(job.submit_s)
-        running, pending = self._sim.running(), self._sim.pending()
-        states = tuple(self._state(kind, running, pending) for kind in self.kinds)
-        work_s = tuple(self._work_s(kind, running, pending) for kind in self.kinds)
+        states = {kind.name: PartitionState.empty(kind) for kind in self.kinds}
+        gpu_s = dict.fromkeys(states, 0.0)
+        self._add_running(states, gpu_s)
+        self._add_pending(states, gpu_s)
         return Arriving(
-            states=states,
-            work_s=work_s,
+            states=tuple(states.values()),
+            work_s=tuple(gpu_s[kind.name] / (kind.servers * kind.gpus) for kind in self.kinds),
             demand=job.demand,
             now_s=self._sim.now_s,
-            names=frozenset(self._by_name),
+            names=frozenset(states),
         )
 
-    def _state(
-        self, kind: PartitionKind, running: Sequence[JobRecord], pending: Sequence[JobRecord]
-    ) -> PartitionState:
-        state = PartitionState.empty(kind)
-        by_name = {server.name: server for server in state.servers}
-        for job in running:
-            server = by_name.get(job.node_names[0])
-            if server is not None:
-                spec, end_s = job.spec, job.limit_end_s or 0
-                taken = (spec.gpus_per_node, spec.cpus_per_node, spec.memory_mib_per_node)
-                server.free = (
-                    server.free[0] - taken[0],
-                    server.free[1] - taken[1],
-                    server.free[2] - taken[2],
-                )
-                server.next_end_s = min(server.next_end_s or end_s, end_s)
-                server.last_end_s = max(server.last_end_s, end_s)
-        for job in pending:
-            names = _names(job)
-            flavor = kind.flavor_of(_demand(job)) if kind.name in names else None
-            if flavor is not None:
-                state.wait(flavor, (job.time_limit_s or 0) // len(names))
-        return state
+    def _add_running(self, states: Mapping[str, PartitionState], gpu_s: dict[str, float]) -> None:
+        servers = {server.name: server for state in states.values() for server in state.servers}
+        for job in self._sim.running():
+            server, demand = servers[job.node_names[0]], self._of[job.job_id].demand
+            gpus, cpus, memory_mib = server.free
+            server.free = (gpus - demand.gpus, cpus - demand.cpus, memory_mib - demand.memory_mib)
+            end_s = job.limit_end_s or 0
+            server.next_end_s = min(server.next_end_s or end_s, end_s)
+            server.last_end_s = max(server.last_end_s, end_s)
+            gpu_s[job.partition] += demand.gpus * max(end_s - self._sim.now_s, 0)
 
-    def _work_s(
-        self, kind: PartitionKind, running: Sequence[JobRecord], pending: Sequence[JobRecord]
-    ) -> float:
-        now_s = self._sim.now_s
-        gpu_s: float = sum(
-            job.spec.gpus_per_node * max((job.limit_end_s or 0) - now_s, 0)
-            for job in running
-            if job.partition == kind.name
-        )
-        gpu_s += sum(
-            j.spec.gpus_per_node * (j.time_limit_s or 0) / len(_names(j))
-            for j in pending
-            if kind.name in _names(j)
-        )
-        return gpu_s / (kind.servers * kind.gpus)
+    def _add_pending(self, states: Mapping[str, PartitionState], gpu_s: dict[str, float]) -> None:
+        for job in self._sim.pending():
+            demand, flavors = self._of[job.job_id].demand, self._flavors[job.job_id]
+            limit_s = demand.limit_s or 0
+            for name, flavor in flavors.items():
+                states[name].wait(flavor, limit_s // len(flavors))
+                gpu_s[name] += demand.gpus * limit_s / len(flavors)
 
     def submit(self, job: StreamJob, partitions: str, submit_s: int | None = None) -> None:
         """``partitions``: with commas. ``submit_s`` None: now."""
         job_id = self._sim.submit(replace(_spec(job, partitions), submit_s=submit_s))
         self._ids.append(job_id)
         self._of[job_id] = job
+        flavors = {
+            name: self._by_name[name].flavor_of(job.demand) for name in partitions.split(",")
+        }
+        self._flavors[job_id] = {
+            name: flavor for name, flavor in flavors.items() if flavor is not None
+        }
 
     @property
     def count(self) -> int:
@@ -213,6 +202,26 @@ class Stream:
         twin._ids = [job.job_id for job in (*self._sim.running(), *self._sim.pending())]
         for job in coming:
             twin.submit(job, all_partitions(self.kinds, job.demand), job.submit_s)
+        return twin
+
+    def with_runtimes(self, draw_s: Callable[[StreamJob, int], int]) -> Stream:
+        """A copy in which the jobs that are not over run for other times. ``draw_s``: of a job that
+        has run for so many seconds, in whole, both at speed 1; its limit holds as well.
+        """
+        twin = self.fork()
+        if twin._same_speed:
+            twin._same_speed = False
+            twin._watch()
+        for record in twin._sim.running():
+            job, kind = twin._of[record.job_id], twin._by_name[record.partition]
+            start_s = record.start_s or 0
+            ran_s = int((twin._sim.now_s - start_s) * kind.speeds[job.type])
+            drawn = replace(job, runtime_s=draw_s(job, ran_s))
+            end_s = max(start_s + drawn.runtime_in(kind), twin._sim.now_s + 1)
+            twin._sim.set_runtime_end(record.job_id, end_s)
+        for record in twin._sim.pending():
+            job = twin._of[record.job_id]
+            twin._of[record.job_id] = replace(job, runtime_s=draw_s(job, 0))
         return twin
 
     def total_s(self) -> int:
@@ -276,10 +285,6 @@ def choices_of(kinds: Sequence[PartitionKind], demand: Demand) -> list[str]:
     return [",".join(names), *(names if len(names) > 1 else ())]
 
 
-def _names(job: JobRecord) -> list[str]:
-    return (job.spec.partition or "").split(",")
-
-
 def _spec(job: StreamJob, partitions: str) -> JobSpec:
     demand = job.demand
     return JobSpec(
@@ -290,13 +295,6 @@ def _spec(job: StreamJob, partitions: str) -> JobSpec:
         cpus_per_node=demand.cpus,
         memory_mib_per_node=demand.memory_mib,
         gpus_per_node=demand.gpus,
-    )
-
-
-def _demand(job: JobRecord) -> Demand:
-    spec = job.spec
-    return Demand(
-        spec.gpus_per_node, spec.cpus_per_node, spec.memory_mib_per_node, job.time_limit_s
     )
 
 

@@ -28,6 +28,7 @@ from mirage.routing.arrivals import (
     windows,
 )
 from mirage.routing.flavors import Demand, paper_partitions, parse_partitions
+from mirage.routing.proof import FEWEST, Proof, prove
 from mirage.routing.state import Variant, width
 from tests.routing_tables import random_agent
 
@@ -285,27 +286,56 @@ def test_an_agent_that_makes_jobs_wait_is_given_a_margin_that_silences_it() -> N
         Agent(kind, Variant.CHOICE, (Layer(rows, (gain,)),))
         for kind, gain in zip(kinds, (20.0, -20.0), strict=True)
     ]
-    assert _margins(kinds, agents, draw_streams(kinds, None, 1, np.random.default_rng(1)))[0] == NEVER_H
+    assert (
+        _margins(kinds, agents, draw_streams(kinds, None, 1, np.random.default_rng(1)))[0]
+        == NEVER_H
+    )
 
 
-def test_agents_are_proven_on_streams_that_they_gain_on_and_on_no_others() -> None:
+def test_few_windows_prove_nothing() -> None:
+    few = draw_streams(KINDS, None, FEWEST - 1, np.random.default_rng(1))
+    assert prove(KINDS, team_of(-20.0), few) == Proof(1.0, 0.0, np.inf)
+
+
+def team_of(value: float) -> list[Agent]:
+    rows = ((0.0,),) * width(KINDS[0], Variant.CHOICE, 2)
+    return [Agent(kind, Variant.CHOICE, (Layer(rows, (value,)),)) for kind in KINDS]
+
+
+@pytest.mark.parametrize("holds", [True, False])
+def test_agents_without_a_proof_are_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holds: bool
+) -> None:
     pytest.importorskip("torch", reason="the extra `train` is not installed")
-    from mirage.routing.advantage import FEWEST, prove
+    from mirage.routing import advantage
+    from mirage.routing.model import read_model
 
-    kinds = [replace(KINDS[0], speeds=(1.0,)), replace(KINDS[1], speeds=(0.1,))]
-    hidden = [replace(kind, speeds=(1.0,)) for kind in kinds]  # the rule doesn't see the speeds
-    rows = ((0.0,),) * width(kinds[0], Variant.CHOICE, 2)
+    for name, value in {"TRIALS": 1, "PROOFS": 1, "STEPS": 5, "SHARE": 0.02}.items():
+        monkeypatch.setattr(advantage, name, value)
+    monkeypatch.setattr(advantage, "MARGINS_H", (0.0,))
+    proof = Proof(0.9, 0.8, 0.99 if holds else 1.01)
+    monkeypatch.setattr(advantage, "prove", lambda *_: proof)
+    assert main(["route", "train", "--episodes", "2", "--out", str(tmp_path / "m")]) == 0
+    biases = [agent.layers[-1].bias[0] for agent in read_model(tmp_path / "m").agents]
+    assert all((bias > -100) is holds for bias in biases)
+    card = (tmp_path / "m" / "card.md").read_text()
+    assert f"proof: {proof}" in card
+    assert ("agents are silent" in card) is not holds
 
-    def team(*values: float) -> list[Agent]:
-        layers = [(Layer(rows, (value,)),) for value in values]
-        return [Agent(kind, Variant.CHOICE, each) for kind, each in zip(hidden, layers, strict=True)]
 
-    streams = draw_streams(kinds, None, FEWEST, np.random.default_rng(1))
-    assert not prove(kinds, team(20.0, -20.0), streams).holds
-    few = draw_streams(kinds, None, FEWEST - 1, np.random.default_rng(1))
-    silent = prove(kinds, team(-20.0, -20.0), few)
-    assert silent.ratio == 1
-    assert not silent.holds
+def test_agents_that_gain_nothing_on_the_sites_history_are_not_published(
+    tmp_path: Path, trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("safetensors")
+    from mirage.routing.model import save_model
+
+    save_model(tmp_path / "m", team_of(-20.0), "nothing", 1, {})
+    words = ["route", "publish", "--trace", str(trace), "--run", str(tmp_path)]
+    assert main([*words, "--model", str(tmp_path / "m")]) == 2
+    assert "not over sooner by these agents" in capsys.readouterr().err
+    assert main([*words, "--flavors", str(ROOT / "mirage/routing/flavors.toml")]) == 2
+    assert "agents of `--variant choice`" in capsys.readouterr().err
+    assert not (tmp_path / "routing.state").exists()
 
 
 def test_train_and_evaluate_write_what_they_say(
@@ -315,7 +345,13 @@ def test_train_and_evaluate_write_what_they_say(
     from mirage.routing import advantage
     from mirage.routing.model import read_model
 
-    for name, value in {"TRIALS": 1, "PROOFS": 1, "STEPS": 5, "SHARE": 0.02, "MARGINS_H": (0.0,)}.items():
+    for name, value in {
+        "TRIALS": 1,
+        "PROOFS": 1,
+        "STEPS": 5,
+        "SHARE": 0.02,
+        "MARGINS_H": (0.0,),
+    }.items():
         monkeypatch.setattr(advantage, name, value)
     model = tmp_path / "m"
     assert (

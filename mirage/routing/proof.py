@@ -1,0 +1,76 @@
+"""Whether agents are better than the rule without agents, on streams that they have not seen. Needs
+no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mirage.errors import InputError
+from mirage.figures.resample import ratio_interval
+from mirage.routing.agent import Agent
+from mirage.routing.arrivals import Streams, by_window, draw_streams, read_history
+from mirage.routing.flavors import PartitionKind
+from mirage.routing.stream import StreamRule, agents_rule, room_rule, route_stream
+
+PROOFS = 40
+"""Streams of a proof."""
+FEWEST = 8
+"""Windows that it needs."""
+
+
+class Proof(NamedTuple):
+    """Mean completion time by the agents to that by the rule without agents: ratio and 95 %
+    interval.
+    """
+
+    ratio: float
+    low: float
+    high: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether jobs are over sooner by the agents, beyond chance."""
+        return self.high < 1
+
+    def __str__(self) -> str:
+        return f"{self.ratio:.3f} ({self.low:.3f} to {self.high:.3f})"
+
+
+def prove(kinds: Sequence[PartitionKind], agents: Sequence[Agent], streams: Streams) -> Proof:
+    """The agents against the rule without agents. Of fewer than `FEWEST` windows nothing holds."""
+    mine, theirs = (mean_s(kinds, rule, streams) for rule in (agents_rule(agents), room_rule))
+    ratio = float(mine.sum() / theirs.sum())
+    if len(mine) < FEWEST:
+        return Proof(ratio, 0.0, np.inf)
+    return Proof(ratio, *ratio_interval(mine, theirs))
+
+
+def mean_s(
+    kinds: Sequence[PartitionKind], rule: StreamRule, streams: Streams
+) -> NDArray[np.float64]:
+    """(windows,): mean completion time."""
+    means = [float(np.mean(route_stream(kinds, jobs, rule).completion_s)) for jobs in streams.jobs]
+    return by_window(means, streams.windows)
+
+
+def check_on_history(agents: Sequence[Agent], trace: Path) -> Proof:
+    """On a site's own history, its last part, which agents that learned from it have not seen.
+
+    Raises InputError for a bad trace, and for agents by which jobs are not over sooner there.
+    """
+    kinds = [agent.kind for agent in agents]
+    history = read_history(trace).part(test=True)
+    proof = prove(kinds, agents, draw_streams(kinds, history, PROOFS, np.random.default_rng(1)))
+    if not proof.holds:
+        raise InputError(
+            f"{trace}: jobs are not over sooner by these agents than without: mean completion"
+            f" {proof} of that without agents. Publish `--flavors` without a model, or train them on"
+            " this history (docs/routing.md)."
+        )
+    return proof
