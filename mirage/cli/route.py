@@ -47,16 +47,15 @@ def run(args: argparse.Namespace) -> int:
     return int(args.act(args))
 
 
-def _add_lesson(parser: argparse.ArgumentParser) -> None:
+def _add_lesson(parser: argparse.ArgumentParser, trace: str) -> None:
+    """``trace``: help."""
     parser.add_argument(
         "--flavors",
         type=Path,
         metavar="FILE",
         help="partitions and flavours, as TOML (default: the paper's)",
     )
-    parser.add_argument(
-        "--trace", type=Path, metavar="T", help="job history that gives the arrivals"
-    )
+    parser.add_argument("--trace", type=Path, metavar="T", help=trace)
     parser.add_argument(
         "--seed", type=int, default=1, help="seed of all random draws (default %(default)s)"
     )
@@ -66,7 +65,7 @@ def _add_lesson(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_train(parser: argparse.ArgumentParser) -> None:
-    _add_lesson(parser)
+    _add_lesson(parser, "job history on whose first part the agents are proven (default: bursts)")
     parser.add_argument(
         "--lesson",
         choices=("streams", "paper"),
@@ -85,7 +84,7 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
         "--episodes",
         type=positive,
         metavar="N",
-        help="training episodes (default: 1000 for paper, 24 for streams)",
+        help="training episodes (default: 1000 for paper, 40 for streams)",
     )
 
 
@@ -130,7 +129,7 @@ def _announcer() -> Callable[[str], None]:
 
 
 def _add_evaluate(parser: argparse.ArgumentParser) -> None:
-    _add_lesson(parser)
+    _add_lesson(parser, "job history whose last part gives arrivals, beside bursts")
     parser.add_argument(
         "--model",
         type=Path,
@@ -199,7 +198,7 @@ def _provenance(args: argparse.Namespace, started_s: float) -> dict[str, Any]:
         ["mirage", "route", "evaluate", *(str(part) for word in words if word[1] for part in word)],
         inputs={name: file_record(path) for name, path in files.items() if path},
         split={
-            "trained": "the history's first part" if args.trace else "bursts",
+            "trained": "bursts",
             "evaluated": "its last part, and other bursts" if args.trace else "other bursts",
         },
         seed=args.seed,

@@ -11,8 +11,9 @@ Policy iteration: from the second round on, the streams are routed by the agents
 so that they learn what they then meet. A margin of each partition, chosen on other streams, is taken
 off the values: noise must keep no job off a partition.
 
-At last the agents are proven on streams that neither networks nor margins have seen, of a history
-on later jobs. If jobs are not over sooner than without agents, beyond chance, all are silent.
+At last the agents are proven on other streams, those of a history if one is given. If jobs are not
+over sooner than without agents, beyond chance, all are silent. Networks don't learn from a history:
+its single gains are small and scatter too much (docs/decisions/0099).
 """
 
 from __future__ import annotations
@@ -34,11 +35,10 @@ from mirage.routing.arrivals import (
     Streams,
     draw_streams,
     read_history,
-    windows,
 )
 from mirage.routing.flavors import PartitionKind
 from mirage.routing.network import AgentOptions, TrainedAgents, make_network, to_agent
-from mirage.routing.proof import PROOFS, mean_s, prove
+from mirage.routing.proof import PROOFS, Proof, mean_s, prove
 from mirage.routing.state import Variant, choice_blocks, job_features
 from mirage.routing.stream import (
     Arriving,
@@ -61,10 +61,10 @@ STEPS = 1500
 """Gradient steps after each round, from the weights of the round before."""
 TRIALS = 12
 """Streams on which the margins are chosen."""
-LEARN = 0.5
-"""Of a history's first part: for networks and margins. The rest is for the proof."""
 FIRST_MARGIN_H = 2.0
 """Of all rounds but the last."""
+MORE = 3
+"""So many times as many streams has the second look of a proof."""
 NEVER_H = 1000.0
 """As a margin: no job is kept off."""
 MARGINS_H = (0.0, 2.0, 6.0)
@@ -179,42 +179,42 @@ def train_on_streams(
     options: AgentOptions = OPTIONS,
 ) -> TrainedAgents:
     """Trains all agents; those that are not proven are silent. Raises InputError for a bad trace."""
-    learn, rest = _parts(kinds, trace)
+    history = read_history(trace).part(test=False) if trace else None
     count = streams or STREAMS
     with seeded(seed) as random:
-        learners, gains = _learned(kinds, learn, count, random, options, report)
+        learners, gains = _learned(kinds, count, random, options, report)
         agents = [learner.agent() for learner in learners]
-        margins_h = _margins(kinds, agents, draw_streams(kinds, learn, TRIALS, random))
+        margins_h = _margins(kinds, agents, draw_streams(kinds, None, TRIALS, random))
         agents = [with_margin(*each) for each in zip(agents, margins_h, strict=True)]
-        proof = prove(kinds, agents, draw_streams(kinds, rest, PROOFS, random))
+        proof = _proof(kinds, agents, history, random)
     if not proof.holds:
         agents = [with_margin(agent, NEVER_H) for agent in agents]
     verdict = "proven" if proof.holds else "not proven: agents are silent"
     report(f"margins: {margins_h} h; to the rule without agents: {proof}, {verdict}")
     facts = options.plain | {"rounds": ROUNDS, "ahead": AHEAD, "steps": STEPS, "gains": gains}
-    source = f"the first part of {trace.name}" if trace else "bursts"
+    judge = f"the first part of {trace.name}" if trace else "other bursts"
     return TrainedAgents(
         agents=tuple(agents),
-        lesson=f"{count} streams from {source}",
+        lesson=f"{count} streams of bursts; proof on {judge}",
         facts=facts | {"margins_h": margins_h, "proof": str(proof), "verdict": verdict},
     )
 
 
-def _parts(
-    kinds: Sequence[PartitionKind], trace: Path | None
-) -> tuple[ArrivalHistory | None, ArrivalHistory | None]:
-    """Of a history's first part: what networks and margins learn from, and what proves them."""
-    if trace is None:
-        return None, None
-    learn, rest = read_history(trace).part(test=False).split(LEARN)
-    windows(learn, kinds)
-    windows(rest, kinds)
-    return learn, rest
+def _proof(
+    kinds: Sequence[PartitionKind],
+    agents: Sequence[Agent],
+    history: ArrivalHistory | None,
+    random: np.random.Generator,
+) -> Proof:
+    """A second look on more streams where the first one leaves it open."""
+    proof = prove(kinds, agents, draw_streams(kinds, history, PROOFS, random))
+    if proof.ratio < 1 and not proof.holds:
+        proof = prove(kinds, agents, draw_streams(kinds, history, MORE * PROOFS, random))
+    return proof
 
 
 def _learned(
     kinds: Sequence[PartitionKind],
-    history: ArrivalHistory | None,
     streams: int,
     random: np.random.Generator,
     options: AgentOptions,
@@ -228,7 +228,7 @@ def _learned(
     gains: list[Gain] = []
     rule: StreamRule = room_rule
     for number in range(ROUNDS):
-        for jobs in draw_streams(kinds, history, max(streams // ROUNDS, 1), random).jobs:
+        for jobs in draw_streams(kinds, None, max(streams // ROUNDS, 1), random).jobs:
             gains += gains_of(kinds, jobs, rule, random)
         for index, learner in enumerate(learners):
             learner.fit([gain for gain in gains if gain.partition == index], random)

@@ -88,6 +88,7 @@ def cluster_of(kinds: Sequence[PartitionKind]) -> ClusterConfig:
         kind.name: tuple(
             NodeSpec(
                 f"{kind.name}-{number + 1}",
+                features=(f"{kind.name}-{number + 1}",),
                 cpus=kind.cpus,
                 memory_mib=kind.memory_mib,
                 gpus=kind.gpus,
@@ -177,9 +178,14 @@ class Stream:
                 states[name].wait(flavor, limit_s // len(flavors))
                 gpu_s[name] += demand.gpus * limit_s / len(flavors)
 
-    def submit(self, job: StreamJob, partitions: str, submit_s: int | None = None) -> None:
-        """``partitions``: with commas. ``submit_s`` None: now."""
-        job_id = self._sim.submit(replace(_spec(job, partitions), submit_s=submit_s))
+    def submit(
+        self, job: StreamJob, partitions: str, submit_s: int | None = None, server: str = ""
+    ) -> None:
+        """``partitions``: with commas. ``submit_s`` None: now. ``server``: the only one that it may
+        have.
+        """
+        spec = replace(_spec(job, partitions), submit_s=submit_s, constraint=server)
+        job_id = self._sim.submit(spec)
         self._ids.append(job_id)
         self._of[job_id] = job
         flavors = {
