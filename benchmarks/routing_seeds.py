@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,21 @@ from mirage.routing.model import read_model
 from slurm_sim.seconds import HOUR_S
 
 BASE = "-p A,B"
-SIMPLE = {BASE: stream.everywhere, "best-fit": stream.best_fit, "default rule": stream.room_rule}
 Row = dict[str, list[float]]
+
+
+def without_speeds(asked: stream.Arriving) -> str:
+    """The default rule where the file of flavours gives no speeds."""
+    states = [replace(each, kind=replace(each.kind, speeds=(1.0,))) for each in asked.states]
+    return stream.room_rule(replace(asked, states=tuple(states)))
+
+
+SIMPLE = {
+    BASE: stream.everywhere,
+    "best-fit": stream.best_fit,
+    "default rule": stream.room_rule,
+    "without `speeds`": without_speeds,
+}
 
 
 def row_of(kinds: Sequence[PartitionKind], streams: Streams, rule: stream.StreamRule) -> Row:
@@ -101,8 +115,9 @@ def main() -> None:
             f"agents {each.name}": stream.agents_rule(read_model(each).agents)
             for each in args.agents
         }
+        speeds = {each.speeds for each in kinds}
         for rule_name, rule in (SIMPLE | teams).items():
-            if rule_name not in part["rows"]:
+            if rule_name not in part["rows"] and (len(speeds) > 1 or rule is not without_speeds):
                 part["rows"][rule_name] = row_of(kinds, streams, rule)
                 args.kept.write_text(json.dumps(kept) + "\n", encoding="utf-8")
         print_table(name, part)
