@@ -213,6 +213,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path, metavar="DIR", help="of slurm-up")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--block", type=int, default=50, help="submissions in a block")
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/plugin_overhead.json"))
     args = parser.parse_args()
     site = Site(args.folder)
     run = site.folder / "routing"
@@ -235,7 +236,7 @@ def main() -> None:
         "inside_us": {"cpu": spread(cpu_us), "wall": spread(wall_us)},
         "load_average": os.getloadavg(),
     }
-    Path("benchmarks/plugin_overhead.json").write_text(json.dumps(result, indent=1) + "\n")
+    args.out.write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(result, indent=1))
 
 

@@ -310,9 +310,9 @@ def test_agents_without_a_proof_are_silent(
     from mirage.routing import advantage
     from mirage.routing.model import read_model
 
-    for name, value in {"TRIALS": 1, "PROOFS": 1, "STEPS": 5, "SHARE": 0.02}.items():
+    for name, value in {"STEPS": 5, "SHARE": 0.02}.items():
         monkeypatch.setattr(advantage, name, value)
-    monkeypatch.setattr(advantage, "MARGINS_H", (0.0,))
+    monkeypatch.setattr(advantage, "_margins", lambda *_: [0.0, 0.0])
     proof = Proof(0.9, 0.8, 0.99 if holds else 1.01)
     monkeypatch.setattr(advantage, "prove", lambda *_: proof)
     assert main(["route", "train", "--episodes", "2", "--out", str(tmp_path / "m")]) == 0
