@@ -358,7 +358,10 @@ def test_train_and_evaluate_write_what_they_say(
         main(["route", "train", "--trace", str(trace), "--episodes", "2", "--out", str(model)]) == 0
     )
     assert [agent.kind.name for agent in read_model(model).agents] == ["A100", "V100"]
-    assert "2 streams of bursts; proof on the first part of jobs.csv" in (model / "card.md").read_text()
+    assert (
+        "2 streams of bursts; proof on the first part of jobs.csv"
+        in (model / "card.md").read_text()
+    )
     out = tmp_path / "out"
     words = [
         "--trace",
