@@ -60,17 +60,20 @@ def assess(plan: AssessmentPlan, reporter: Reporter = SILENT) -> SiteAssessment:
     configuration; what is there from an earlier call with the same input is used. Raises
     InputError, MirageError.
     """
-    steps = _Steps(reporter)
+    steps, until_s = _Steps(reporter), time.monotonic() + plan.effort.at_most_s
     plan.out.mkdir(parents=True, exist_ok=True)
     # The whole history is gone when training begins: workers need the memory.
     seen = _look(plan, steps)
     facts, recent = seen.facts, seen.recent
     model, why_no_model = steps.timed("training", lambda: _model(plan, facts, reporter))
-    planned, why_no_chains = chain_plan(plan, facts, seen.habits, recent, model)
+    left_s = until_s - time.monotonic()
+    planned, why_no_chains = chain_plan(
+        plan, facts, seen.habits, recent, model=model, left_s=left_s
+    )
     chains, why_not = steps.timed("simulated chains", lambda: simulate(planned, reporter))
     by_priorities = steps.timed(
         "chains under other priorities",
-        lambda: other_priorities(planned, chains, recent, reporter),
+        lambda: other_priorities(planned, chains, recent, until_s, reporter),
     )
     _write_config(plan.out / CONFIG, model)
     return SiteAssessment(

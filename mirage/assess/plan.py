@@ -23,6 +23,7 @@ class Effort:
     begins: int
     lasts_s: int
     at_most_s: int
+    """Of the whole assessment: later no further begin is tried. One of each kind always is."""
     episodes: int
     judged: int
     modes: tuple[Mode, ...]
@@ -38,7 +39,7 @@ class Effort:
 QUICK = Effort(
     begins=3,
     lasts_s=6 * DAY_S,
-    at_most_s=2 * MINUTE_S,
+    at_most_s=3 * MINUTE_S,
     episodes=40,
     judged=20,
     modes=(Mode.TRAIN,),
@@ -49,7 +50,7 @@ QUICK = Effort(
 THOROUGH = Effort(
     begins=12,
     lasts_s=14 * DAY_S,
-    at_most_s=15 * MINUTE_S,
+    at_most_s=30 * MINUTE_S,
     episodes=300,
     judged=100,
     modes=(Mode.TRAIN, Mode.SERVICE),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,8 @@ OTHER_PRIORITIES: dict[str, tuple[str, dict[str, Any]]] = {
     "the order of submission": ("order", {"priority_multifactor": False}),
 }
 """That it may have as well: part of the files' names, and what differs from `ASSUMED`."""
+CHAINS_SHARE = 0.6
+"""Of the time left, where chains under other priorities follow."""
 HELD_OUT = 0.2
 """Of the history: its last part, which training does not see."""
 LONGEST_LINK_S = 48 * HOUR_S
@@ -67,14 +70,18 @@ def other_priorities(
     plan: ChainPlan | None,
     chains: ChainsEvaluation | None,
     recent: RecentHistory,
+    until_s: float,
     reporter: Reporter,
 ) -> dict[str, ChainsEvaluation]:
-    """The main size again under each of `OTHER_PRIORITIES`; empty where the scheduler is known."""
+    """The main size again under each of `OTHER_PRIORITIES`; empty where the scheduler is known.
+    ``until_s``: on the monotonic clock; later no further begin is tried.
+    """
     row = main_row(chains)
     if plan is None or row is None or recent.site is not None:
         return {}
     found = {}
-    for name, (stem, changes) in OTHER_PRIORITIES.items():
+    for number, (name, (stem, changes)) in enumerate(OTHER_PRIORITIES.items()):
+        left_s = max(0.0, until_s - time.monotonic())
         params = replace(recent.cluster.params, **changes)
         cluster = replace(recent.cluster, params=params, scheduler_is_assumed=False)
         path = plan.out / f"cluster-{stem}.toml"
@@ -86,7 +93,7 @@ def other_priorities(
             modes=(Mode.TRAIN,),
             methods=(DEFAULT,),
             with_oracle=False,
-            at_most_s=plan.at_most_s // 4,
+            at_most_s=int(left_s / (len(OTHER_PRIORITIES) - number)),
             kept=plan.out / f"chains-{stem}.jsonl",
         )
         evaluation, _ = simulate(again, _OnlyProgress(reporter))
@@ -110,9 +117,13 @@ def chain_plan(
     facts: SiteFacts,
     habits: Habits,
     recent: RecentHistory,
+    *,
     model: Path | None,
+    left_s: float,
 ) -> tuple[ChainPlan | None, str]:
-    """Chains in the part of the history that training did not see, or why there are none."""
+    """Chains in the part of the history that training did not see, or why there are none.
+    ``left_s``: of the assessment's time.
+    """
     if facts.why_unfit:
         return None, facts.why_unfit
     begin_s, begins, every_s = _begins(plan.effort, facts)
@@ -132,7 +143,7 @@ def chain_plan(
             methods=tuple(methods) if Mode.SERVICE in plan.effort.modes else (DEFAULT, FIXED),
             partition=facts.partition,
             others=(),
-            at_most_s=plan.effort.at_most_s,
+            at_most_s=max(0, int(left_s * (1.0 if recent.site else CHAINS_SHARE))),
             kept=plan.out / KEPT,
             seed=plan.seed,
             workers=plan.workers,

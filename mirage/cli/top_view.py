@@ -30,7 +30,19 @@ Json = dict[str, Any]
 Look = Callable[[], tuple[list[Json], str]]
 """Reports on chains (docs/cli.md), and a note."""
 
-COLUMNS = ("", "chain", "name", "state", "link", "running", "left", "next job", "waits for", "lost")
+COLUMNS = (
+    "",
+    "chain",
+    "user",
+    "name",
+    "state",
+    "link",
+    "running",
+    "left",
+    "next job",
+    "waits for",
+    "lost",
+)
 LINK_COLUMNS = ("link", "job", "state", "start", "end", "let in by", "interrupted", "overlap")
 _STYLES = {"interrupted": "bold red", "failed": "bold red", "late": "bold yellow"}
 _SIGNS = {"interrupted": "!!", "failed": "!", "late": "~"}
@@ -79,6 +91,7 @@ def chain_cells(report: Json, now_s: float) -> list[Text]:
     cells = (
         _SIGNS.get(trouble, ""),
         report["chain"],
+        report["user"],
         report["name"],
         report["state"],
         f"{segment}/{report['segments']}",

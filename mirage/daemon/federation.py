@@ -15,9 +15,11 @@ from mirage.daemon.impact_words import hours, sentences
 from mirage.errors import AuditError, InputError, system_says
 from mirage.figures.page import DataTable, Notes, Paragraph, ReportPage, Section, Tile
 from mirage.figures.words import day, listed, several
+from mirage.figures.words import hours as length
 from mirage.store.journal import read_journal
 from slurm_sim.files import read_text
 from slurm_sim.formats import parse_toml
+from slurm_sim.seconds import HOUR_S
 
 HEAD = ("cluster", "handovers", "let in", "interrupted h", "reactive h", "saved h", "too early h")
 _TOTAL = "all"
@@ -80,7 +82,6 @@ def rows(clusters: Sequence[ClusterImpact]) -> list[tuple[str, ...]]:
 
 def _row(name: str, found: Sequence[Impact]) -> tuple[str, ...]:
     with_mirage, without = _sum(found, _with_mirage), _sum(found, _without)
-    saved_s = without.interruption_s - with_mirage.interruption_s
     mark = " (would be)" if found and all(each.only_observed for each in found) else ""
     return (
         f"{name}{mark}",
@@ -88,9 +89,13 @@ def _row(name: str, found: Sequence[Impact]) -> tuple[str, ...]:
         f"{sum(each.released for each in found):,}",
         hours(with_mirage.interruption_s),
         hours(without.interruption_s),
-        hours(saved_s),
+        hours(_saved_s(found)),
         hours(with_mirage.early_s),
     )
+
+
+def _saved_s(found: Sequence[Impact]) -> float:
+    return _sum(found, _without).interruption_s - _sum(found, _with_mirage).interruption_s
 
 
 def _with_mirage(found: Impact) -> Costs:
@@ -108,6 +113,12 @@ def _sum(found: Sequence[Impact], which: Callable[[Impact], Costs]) -> Costs:
 def notes(clusters: Sequence[ClusterImpact]) -> list[str]:
     """What the rows do not have."""
     problems = [f"{each.name}: {each.problem}" for each in clusters if each.problem]
+    problems += [
+        f"{each.name}: {several(each.found.not_known, 'handover is', 'handovers are')} not in the"
+        " hours: the wait is not known."
+        for each in clusters
+        if each.found and each.found.not_known
+    ]
     observed = [each.name for each in clusters if each.found and each.found.only_observed]
     if observed:
         problems.append(
@@ -130,16 +141,17 @@ def as_json(clusters: Sequence[ClusterImpact], since_s: int, until_s: int) -> di
 def page(clusters: Sequence[ClusterImpact], since_s: int, until_s: int) -> ReportPage:
     """The same as one HTML page, with each cluster's own report in words."""
     read = [each for each in clusters if each.found]
-    total = rows(clusters)[-1]
+    handovers = rows(clusters)[-1][1]
+    total = length(_saved_s([each.found for each in clusters if each.found]) / HOUR_S)
     observes = any(each.found.only_observed for each in clusters if each.found)
     saved = "saved, or would have been" if observes else "saved"
     return ReportPage(
-        title=f"{several(len(read), 'cluster')}: {total[5]} h of interruption {saved}",
+        title=f"{several(len(read), 'cluster')}: {total} of interruption {saved}",
         lead=(
             f"From {day(since_s)} to {day(until_s)}: what Mirage's services measured, and what"
             " Slurm's dependency alone would have cost (estimated)."
         ),
-        tiles=(Tile("handovers", total[1]), Tile(f"{saved}, h", total[5])),
+        tiles=(Tile("handovers", handovers), Tile(saved, total)),
         warning=" ".join(f"{each.name}: {each.problem}" for each in clusters if each.problem),
         sections=[
             Section(

@@ -97,6 +97,7 @@ def test_a_row_of_a_chain() -> None:
     assert [cell.plain for cell in chain_cells(LATE, NOW)] == [
         "~",
         "tardy",
+        "alice",
         "train-tardy",
         "active",
         "2/5",
@@ -107,7 +108,7 @@ def test_a_row_of_a_chain() -> None:
         "1 h",
     ]
     let_in = chain("x", links=[link(1, "PENDING", reason="Priority", let_in_by="daemon")])
-    assert [cell.plain for cell in chain_cells(let_in, NOW)][4:9] == [
+    assert [cell.plain for cell in chain_cells(let_in, NOW)][5:10] == [
         "0/5",
         "-",
         "-",

@@ -55,8 +55,16 @@ def test_each_cluster_and_all_together(audits: dict[str, Path]) -> None:
         "observes only observes: what would have been, had the releases been carried out."
     ]
     text = render(page(clusters, 0, int(time.time())))
-    assert "of interruption saved, or would have been" in text
+    assert "2 clusters: 3.0 h of interruption saved, or would have been" in text
     assert "would have saved" in text
+
+
+def test_handovers_of_unknown_waits_are_said(tmp_path: Path) -> None:
+    now_s = int(time.time())
+    unknown = handover(entered=None, started=now_s - H, ended=now_s - 2 * H)
+    clusters = impacts({"a": log(tmp_path / "a", unknown)}, 0, now_s + 1, 3 * H)
+    assert rows(clusters)[0] == ("a", "1", "0", "0", "0", "0", "0")
+    assert notes(clusters) == ["a: 1 handover is not in the hours: the wait is not known."]
 
 
 def test_the_command_and_a_log_that_is_missing(
