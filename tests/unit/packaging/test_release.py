@@ -58,8 +58,24 @@ def test_what_is_missing_is_said(checkout, tag, missing, said):
     assert said in done.stderr
 
 
-def test_this_version_has_release_notes():
-    assert (ROOT / "docs" / "releases" / f"{mirage.__version__}.md").exists()
+def test_this_version_can_be_released(checkout):
+    tag = f"v{mirage.__version__}"
+    for name in ("mirage/__init__.py", "CHANGELOG.md", f"docs/releases/{mirage.__version__}.md"):
+        (checkout / name).write_text((ROOT / name).read_text())
+    done = script(checkout / "scripts" / "check-release", "--prepare", tag)
+    assert (done.returncode, done.stderr.strip()) == (0, "")
+    log = (checkout / "CHANGELOG.md").read_text()
+    assert f"\n## {mirage.__version__} (20" in log
+    assert "Unreleased" not in log
+
+
+def test_a_change_log_is_not_prepared_for_another_release(checkout):
+    before = "# Changelog\n\n## Unreleased\n"
+    (checkout / "CHANGELOG.md").write_text(before)
+    done = script(checkout / "scripts" / "check-release", "--prepare", "v1.2.4")
+    assert done.returncode == 1
+    assert "expected a heading `## 1.2.4`" in done.stderr
+    assert (checkout / "CHANGELOG.md").read_text() == before
 
 
 def test_recipes_name_the_files_and_their_checksums(tmp_path):
