@@ -61,7 +61,7 @@ if __name__ == "__main__":
         setup=[
             f"#MIRAGE --segments={args.segments} --mode=train",
             FIRST,
-            f"export PYTHONPATH={Path(__file__).absolute().parent}",  # of handover.py
+            f"export PYTHONPATH={Path(__file__).absolute().parent}:$PYTHONPATH",  # of handover.py
         ],
         additional_parameters={"signal": "USR1@60"},  # in place of submitit's USR2
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import re
 import shutil
 import socket
 import subprocess
@@ -58,7 +59,13 @@ def path(site, tmp_path_factory) -> str:
             "--target",
             str(ours),
         ]
-        subprocess.run([*pip, "torch", "pytorch-lightning"], check=True)
+        frameworks = [
+            "pytorch-lightning",
+            "snakemake",
+            "snakemake-executor-plugin-slurm",
+            "submitit",
+        ]
+        subprocess.run([*pip, "torch", *frameworks], check=True)
     return f"{examples}:{ours}"
 
 
@@ -243,6 +250,70 @@ def test_a_service_hands_its_port_over_without_a_lost_request(site, run, tmp_pat
     assert client.jobs == serve.jobs  # first the one and then the other, never back
     assert serve.journal() == ["serve 1", "serve 2", "left 1"]
     print(f"{client.count} requests, the slowest {client.slowest_s:.3f} s")
+
+
+def test_submitits_result_is_that_of_all_links(site, path, tmp_path):
+    folder, log = site.home(ALICE) / "run", tmp_path / "submitit.log"
+    shutil.rmtree(folder, ignore_errors=True)
+    program = str(site.folder / "examples" / "submitit_chain.py")
+    words = [program, str(folder), "--steps=120", "--minutes=5", "--segments=3"]
+    program_run = site.start(ALICE, "env", f"PYTHONPATH={path}", PYTHON, *words, log=log)
+    try:
+        first = until(
+            lambda: re.search(r"job (\d+) is the first link", log.read_text()),
+            60,
+            f"the first link: {log.read_text()}",
+        )
+        shown = site.run("root", "scontrol", "show", "job", first[1]).stdout
+        chain = re.search(r"chain=(\w+)", shown)[1]
+        run = Run(site, folder, chain, [int(first[1])], log)
+        run.wait_for("begin 1")
+        run.let_in(2)
+        assert program_run.wait(180) == 0, log.read_text()
+    finally:
+        program_run.terminate()
+    assert log.read_text().splitlines()[-1] == "result: 120"
+    assert [entry for entry in run.journal() if "save" not in entry] == [
+        f"{what} {link}" for link in (1, 2) for what in ("begin", "end")
+    ]
+
+
+SNAKEMAKE_LINKS = """#!/bin/bash
+#SBATCH -N1 -n1 -t10 -o links.log --open-mode=append
+#MIRAGE --segments=3
+echo "$MIRAGE_SEGMENT" >>links
+[ "$MIRAGE_SEGMENT" = 2 ] || exit {code}
+echo weights >model.txt
+touch "$MIRAGE_DONE_FILE"
+"""
+
+
+def test_snakemake_waits_for_the_chain(site, path):
+    done, folder = snakemake(site, path, code=0)
+    assert done.returncode == 0, done.stderr
+    assert (folder / "links").read_text().split() == ["1", "2"]
+    assert (folder / "report.txt").read_text().strip() == str(len("weights\n"))
+
+
+def test_snakemake_stops_where_the_chain_fails(site, path):
+    done, folder = snakemake(site, path, code=1)
+    assert done.returncode == 1
+    assert (folder / "links").read_text().split() == ["1"]
+    assert not (folder / "report.txt").exists()
+
+
+def snakemake(site, path, code: int) -> tuple[subprocess.CompletedProcess, Path]:
+    """A run of docs/examples/Snakefile, whose first link exits with ``code``; the folder that it
+    worked in.
+    """
+    folder = site.home(ALICE) / "snakemake"
+    shutil.rmtree(folder, ignore_errors=True)
+    site.run(ALICE, "mkdir", str(folder))
+    site.script(ALICE, "snakemake/train.sbatch", SNAKEMAKE_LINKS.format(code=code))
+    snakefile = str(site.folder / "examples" / "Snakefile")
+    words = ["-m", "snakemake", "--snakefile", snakefile, "--cores=1"]
+    environment = ["env", "-C", str(folder), f"PYTHONPATH={path}"]
+    return site.run(ALICE, *environment, PYTHON, *words, check=False, timeout_s=300), folder
 
 
 class Client(threading.Thread):
