@@ -99,6 +99,16 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
         help="option of the training, as in recipe.toml; may be given several times",
     )
     group.add_argument(
+        "--from",
+        dest="start",
+        type=Path,
+        metavar="DIR",
+        help=(
+            "model folder of policy dl2 whose networks the training begins with (default: untrained"
+            " ones); with --set phases=online it is not asked to copy a teacher again"
+        ),
+    )
+    group.add_argument(
         "--clusters",
         type=positive,
         default=0,
@@ -123,6 +133,7 @@ def _train(args: argparse.Namespace) -> int:
         save_result,
         train,
     )
+    from mirage.elastic.model import load_model
     from mirage.elastic.schedule_log import read_log
     from mirage.elastic.settings import read_setting
     from mirage.models.folder import check_replaceable
@@ -131,7 +142,7 @@ def _train(args: argparse.Namespace) -> int:
     check_replaceable(args.out)
     setting = read_setting(args.setting)
     # `gain` copies nobody.
-    copying = "dl2" if args.teacher and setting.policy == "gain" else setting.policy
+    copying = "dl2" if (args.teacher or args.start) and setting.policy == "gain" else setting.policy
     method = args.policy or copying
     teacher = args.teacher or default_teacher(method, setting)
     types = [kind.name for kind in setting.world.types]
@@ -142,6 +153,7 @@ def _train(args: argparse.Namespace) -> int:
         log=read_log(Path(teacher), types) if Path(teacher).is_file() else None,
         seed=args.seed,
         options=with_settings(default_options(method), args.set),
+        start=load_model(args.start) if args.start else None,
         clusters=args.clusters,
         ray=args.ray,
     )

@@ -35,14 +35,19 @@ class Allocator(Protocol):
 
 
 def run_slot(world: ElasticWorld, scheduler: Allocator) -> Floats:
-    """Gives a slot's tasks until no cluster takes one more, and runs it; returns the reward, [B]."""
+    """Gives a slot's tasks and runs it; returns the reward, [B]."""
     world.begin_slot()
+    give_tasks(world, scheduler)
+    return world.end_slot()
+
+
+def give_tasks(world: ElasticWorld, scheduler: Allocator) -> None:
+    """Gives tasks in a slot that has begun, until no cluster takes one more."""
     scheduler.begin_slot(world)
     going = ~world.over
     while going.any():
         job, kind = scheduler.choose(world)
         going &= world.add(np.where(going, job, STOP), kind)
-    return world.end_slot()
 
 
 Score = Callable[[ElasticWorld], Floats]

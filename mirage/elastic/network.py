@@ -14,6 +14,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from mirage.elastic.critic import JobsCritic
 from mirage.elastic.observation import KINDS
 
 
@@ -123,10 +124,9 @@ class Networks(nn.Module):
 
 
 def flat_networks(features: int, places: int, hidden: Sequence[int]) -> Networks:
-    """The paper's, untrained."""
+    """The paper's policy with a value network that is a sum over jobs, untrained."""
     return Networks(
-        FlatNetwork(features, places, hidden, KINDS * places + 1),
-        FlatNetwork(features, places, hidden, 1),
+        FlatNetwork(features, places, hidden, KINDS * places + 1), JobsCritic(features)
     )
 
 

@@ -11,10 +11,13 @@ from typing import Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from mirage.elastic.world import Bools, ElasticWorld, Floats, Ints, TaskKind
+from mirage.elastic.speed import JobType
+from mirage.elastic.world import Bools, ElasticConfig, ElasticWorld, Floats, Ints, TaskKind
 
 KINDS = len(TaskKind)
 EMPTY = -1
+ADDED_WORKERS, ADDED_PS = np.array([1, 0, 1]), np.array([0, 1, 1])
+"""By `TaskKind`."""
 SLOTS_SCALE = 24.0
 """Divides slots and remaining slots, so that inputs are of the order of 1."""
 
@@ -90,6 +93,33 @@ class PaperEncoder:
         kind = (pick(world.type_index, jobs)[..., None] == np.arange(len(config.types))) + 0.0
         state = np.concatenate([kind, np.stack(numbers, axis=-1)], axis=-1)
         return np.where(there[..., None], state, 0.0).astype(np.float32)
+
+    def after(self, config: ElasticConfig, state: Floats) -> Floats:
+        """Inputs of each job with one more task of each `TaskKind`, [n, J, 3, F], float32.
+
+        An action changes its job's tasks and share, and nothing else of the state.
+        """
+        types = len(config.types)
+        found = np.repeat(state[:, :, None, :], KINDS, axis=2)
+        found[..., types + 3] += ADDED_WORKERS / config.most_workers
+        found[..., types + 4] += ADDED_PS / max(config.most_ps, 1)
+        workers = found[..., types + 3] * config.most_workers
+        ps = found[..., types + 4] * max(config.most_ps, 1)
+        demand = np.array([_demands(kind) for kind in config.types])
+        demand = demand / np.maximum(
+            [config.servers * config.gpus_per_server, config.servers * config.cpus_per_server], 1
+        )
+        mine = np.einsum("njt,tab->njab", state[..., :types], demand)[:, :, None]
+        share = (workers[..., None] * mine[..., 0, :] + ps[..., None] * mine[..., 1, :]).max(axis=-1)
+        running = state[..., :types].any(axis=-1).sum(axis=1)
+        found[..., types + 2] = share * running[:, None, None]
+        return found
+
+
+def _demands(kind: JobType) -> tuple[tuple[int, int], tuple[int, int]]:
+    """GPUs and CPU cores of a worker and of a PS."""
+    ps = kind.ps
+    return (kind.worker.gpus, kind.worker.cpus), (ps.gpus, ps.cpus) if ps else (0, 0)
 
 
 N = TypeVar("N", np.int64, np.float64)

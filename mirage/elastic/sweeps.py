@@ -116,14 +116,15 @@ def _curves(plan: ElasticEvaluationPlan) -> Picture:
     curves, levels = [], []
     for nth, (label, (_, model)) in enumerate(plan.models.items()):
         points = [(float(each.round), each.slots) for each in model.curve]
-        if "supervised" in model.references:
-            points.insert(0, (0.0, model.references["supervised"]))
+        before = model.references.get("supervised", model.references.get("start"))
+        if before is not None:
+            points.insert(0, (0.0, before))
         if points:
             curves.append(Curve(name=label, style=curve_style(nth), points=points))
         levels += [
             (name, value)
             for name, value in model.references.items()
-            if name not in ("supervised", "online")
+            if name not in ("start", "supervised", "online")
         ]
     axes = plane(
         curves,
@@ -132,6 +133,6 @@ def _curves(plan: ElasticEvaluationPlan) -> Picture:
         from_zero=False,
     )
     title = "Figure 10: validation during the training"
-    small = "Round 0: after the supervised phase. Dashed: the teacher."
+    small = "Round 0: before it, mostly after the supervised phase. Dashed: the teacher."
     shown = curve_chart(curves, axes, title=title, levels=list(dict.fromkeys(levels)))
     return Picture(title, small, shown)

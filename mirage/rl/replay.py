@@ -55,6 +55,17 @@ class ReplayMemory:
         self._added += 1
         return place
 
+    def add_rows(self, **columns: NDArray[Any]) -> None:
+        """Adds rows, (n, ...) a column, as `add` does one by one."""
+        if columns.keys() != self._columns.keys():
+            raise ValueError(f"rows have {sorted(columns)}, the memory {sorted(self._columns)}")
+        count = len(next(iter(columns.values())))
+        places = (self._added + np.arange(count)) % self.capacity
+        some = slice(max(count - self.capacity, 0), count)
+        for name, values in columns.items():
+            self._columns[name][places[some]] = values[some]
+        self._added += count
+
     def sample(self, count: int, generator: np.random.Generator) -> Ints:
         """(count,): places drawn evenly, each independently of the others.
 

@@ -44,21 +44,34 @@ max = 3
 """
 
 
+started: list[subprocess.Popen[bytes]] = []
+"""Controllers of the present test."""
+
+
 @pytest.fixture
 def folder(site: Site) -> Iterator[Path]:
-    """Of the job, once it runs."""
+    """Of the job, once it runs. A failed test leaves no controller and no task."""
     site.install_elastic()
     root = site.home(ALICE) / ".mirage" / "elastic"
     shutil.rmtree(root, ignore_errors=True)
     site.script(ALICE, "train.py", TRAIN)
     site.script(ALICE, "toy.toml", REQUEST)
     yield root / "toy"
+    for process in started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    if started:
+        site.cancel_all()
+    started.clear()
     shutil.rmtree(root, ignore_errors=True)
 
 
 def start(site: Site, folder: Path, *words: str) -> subprocess.Popen[bytes]:
     command = ["mirage", "elastic", "run", *words, "--slot=10s", "--poll=2s"]
-    return site.start(ALICE, *command, log=folder.parents[2] / "controller.log")
+    process = site.start(ALICE, *command, log=folder.parents[2] / "controller.log")
+    started.append(process)
+    return process
 
 
 def tasks(site: Site, state: str = "R") -> dict[str, int]:

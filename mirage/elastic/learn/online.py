@@ -1,44 +1,57 @@
 """Online reinforcement learning (section 4.3): actor-critic on a replay of the latest slots.
 
-All decisions of a slot get its reward. Their temporal difference is
+The critic learns by temporal difference, a job at a time (`critic.py`):
 
-    delta = reward + discount * V(first state of the next slot) - V(state)
+    v_j(tasks all given)  = reward of j in the slot + discount * v_j(next slot begins)
+    v_j(slot begins)      = v_j(tasks all given in it)
 
-Two things differ from the published code, whose replayed samples have no importance weights and
-whose critic's target is the reward alone. Here a sample counts by the clipped ratio of PPO (its
-action's probability now to that when it was taken), and the target has the next slot's value.
+The actor learns from all actions of a state, not only from the one that was taken (Allen et al.
+2017, Mean Actor Critic). What an action does to the state is known: its job has one task more. So
+its advantage is what the critic says that this task adds, and void adds nothing:
+
+    A(s, a) = V(tasks with a's) - V(tasks as they are)
+
+The policy moves towards p exp(A / temperature), where p is the present policy with a small share for
+all possible actions (Abdolmaleki et al. 2018, MPO). So it stays near the copy where the critic is
+undecided, and an action that the copy never takes can win. States are replayed without importance
+weights, since no action was drawn.
+
+`critic = mean` is the ablation of Table 2: the actions that were taken, the reward of their slot
+less its moving mean, and PPO's clipped ratio.
+
+A critic must see tasks that the policy would not give. So half of the clusters act at random now
+and then, each in its own share of the decisions. Job-aware exploration: in one of three poor
+states, with probability `exploration`, the action is the one that mends it (section 4.3).
 
 The network has weights of its own for each place of a batch. So jobs are in a random order here,
 unless the teacher went by arrival. An episode ends as half of its clusters are over: what is left
 then has few jobs, and little to learn from.
-
-Job-aware exploration: in one of three poor states, with probability `exploration`, the action is
-the one that mends it (section 4.3).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from mirage.elastic.baselines import run_slot
+from mirage.elastic.baselines import give_tasks
+from mirage.elastic.critic import JobsCritic
 from mirage.elastic.network import Networks
-from mirage.elastic.observation import KINDS, ElasticObservation, Encoder
+from mirage.elastic.observation import EMPTY, KINDS, ElasticObservation, PaperEncoder
 from mirage.elastic.policy import BatchAllocator, as_tensors, log_probs_of
 from mirage.elastic.workload import ElasticJobs
 from mirage.elastic.world import Bools, ElasticConfig, ElasticWorld, Floats, Ints, TaskKind
-from mirage.rl.actor_critic import td_errors
 from mirage.rl.fit import FitResult, Report, Stop, apply_gradients, fit, linear, set_rate
 from mirage.rl.options import Count, Fraction, MethodOptions, Rate, Weight
 from mirage.rl.policy import entropy, log_policy, log_prob_of
 from mirage.rl.ppo import normalised, ppo_loss
 from mirage.rl.reinforce import MovingMean
 from mirage.rl.replay import Column, ReplayMemory
+from mirage.rl.targets import td_targets
 
 POOR_RATIO = 10
 """Workers and PSs of a job that differ by more than this factor are a poor state."""
@@ -50,33 +63,44 @@ Sequences = Callable[[int], Sequence[ElasticJobs]]
 class OnlineOptions(MethodOptions):
     """What the text leaves open is chosen here."""
 
-    slots: Count = 800
+    slots: Count = 300
     """Slots of training."""
-    clusters: Count = 16
+    clusters: Count = 96
     """Clusters that decide side by side."""
-    updates: Count = 2
+    updates: Count = 10
     """Gradient steps after each slot."""
-    batch: Count = 512
+    value_updates: Count = 5
+    """Further gradient steps of the value network after each slot."""
+    batch: Count = 256
     """Samples of a gradient step."""
-    replay: Count = 8192
-    """Samples that are kept."""
-    rate: Rate = 0.0003
+    replay: Count = 60
+    """Latest slots whose samples are kept."""
+    kept: Count = 8
+    """Decisions of a slot that are kept in each cluster, on average."""
+    rate: Rate = 0.0005
     """Learning rate of Adam for the policy; falls to a tenth."""
-    value_rate: Rate = 0.001
-    warm_up: Count = 60
+    value_rate: Rate = 0.002
+    """Falls to a tenth."""
+    warm_up: Count = 20
     """First slots, in which only the value network learns."""
-    warm_up_updates: Count = 10
+    warm_up_updates: Count = 20
     """Further gradient steps of the value network after each of them."""
     discount: Fraction = 0.9
     """Of rewards, a slot."""
+    temperature: Rate = 0.3
+    """In units of the reward: how large an advantage is much in one step."""
+    smoothing: Fraction = 0.02
+    """Share of all possible actions in that step; falls to a tenth."""
     entropy: Weight = 0.003
     """Weight of the entropy in the loss; falls to 0."""
     exploration: Fraction = 0.4
     """Probability that a poor state is mended by rule."""
-    critic: Literal["value", "mean"] = "value"
+    random: Fraction = 0.3
+    """Largest share of decisions at random of a cluster in a slot."""
+    critic: Literal["jobs", "mean"] = "jobs"
     """`mean`: the moving mean of rewards instead of a value network (Table 2)."""
-    reward: Literal["all", "own"] = "all"
-    """`own`: the epochs of the action's job alone (section 6.5)."""
+    reward: Literal["time", "all", "own"] = "time"
+    """`time`: -1 a slot for each job; `all`: equation 1; `own`: of the action's job (section 6.5)."""
 
 
 def mending_action(seen: ElasticObservation) -> Ints:
@@ -103,27 +127,42 @@ class Decisions:
 
     rows: Ints
     """[n]: the clusters."""
+    jobs: Ints
+    """[n, J]: the job in each place; -1: none."""
     state: Floats
-    there: Bools
     possible: Bools
     action: Ints
     log_prob: Floats
     """[n]: of the action, as it was taken."""
-    job: Ints
-    """[n]: who got a task; -1: void."""
 
 
 class ExploringAct:
-    """Acts by the policy and by the exploration rule; notes each decision. See `Act`."""
+    """Acts by the policy and by the exploration rules; notes each decision. See `Act`."""
 
-    def __init__(self, networks: Networks, exploration: float, seed: int) -> None:
-        self._networks, self._exploration = networks, exploration
+    def __init__(
+        self, networks: Networks, clusters: int, *, exploration: float, random: float, seed: int
+    ) -> None:
+        self._networks, self._exploration, self._random = networks, exploration, random
         self._rng = np.random.default_rng(seed)
+        self._clusters = clusters
+        self.begin_slot()
+
+    def begin_slot(self) -> None:
+        """Draws each cluster's share of decisions at random; forgets the decisions."""
+        drawn = self._rng.uniform(0, self._random, self._clusters)
+        self._share = np.where(self._rng.random(self._clusters) < 0.5, drawn, 0.0)
         self.decisions: list[Decisions] = []
+
+    @property
+    def steady(self) -> Bools:
+        """Clusters without decisions at random, [B]."""
+        return np.asarray(self._share == 0, dtype=np.bool_)
 
     def __call__(self, seen: ElasticObservation, rows: Ints) -> Ints:
         """See `Act`."""
+        possible, share = seen.possible[rows], self._share[rows, None]
         probs = log_probs_of(self._networks, *as_tensors(seen, rows)).exp().numpy()
+        probs = (1 - share) * probs + share * possible / possible.sum(axis=1, keepdims=True)
         draws = self._rng.random((len(rows), 1)) * probs.sum(axis=1, keepdims=True)
         chosen = (probs.cumsum(axis=1) <= draws).sum(axis=1)
         chosen = np.minimum(chosen, probs.shape[1] - 1)
@@ -132,20 +171,35 @@ class ExploringAct:
         chosen = np.where(self._rng.random(len(rows)) < epsilon, mending, chosen)
         probability = (1 - epsilon) * probs[np.arange(len(rows)), chosen]
         probability = probability + epsilon * (chosen == mending)
-        places = seen.jobs.shape[1]
-        place = np.minimum(chosen // KINDS, places - 1)
         self.decisions.append(
             Decisions(
                 rows=rows,
+                jobs=seen.jobs[rows],
                 state=seen.state[rows],
-                there=seen.jobs[rows] >= 0,
-                possible=seen.possible[rows],
+                possible=possible,
                 action=chosen,
                 log_prob=np.log(np.maximum(probability, 1e-12)),
-                job=np.where(chosen >= places * KINDS, -1, seen.jobs[rows, place]),
             )
         )
         return chosen
+
+
+@dataclass(kw_only=True)
+class EndedSlot:
+    """Batches of a slot, from its first state to its last."""
+
+    rows: Ints
+    """[n]: the clusters."""
+    jobs: Ints
+    """[n, J]."""
+    first: Floats
+    """[n, J, F]: before a task is given."""
+    last: Floats
+    """[n, J, F]: all tasks are given."""
+    reward: Floats
+    """[n, J]: of each job."""
+    steady: Bools
+    """[n]: no decision was drawn at random."""
 
 
 class OnlineLearner:
@@ -154,7 +208,7 @@ class OnlineLearner:
     def __init__(
         self,
         networks: Networks,
-        encoder: Encoder,
+        encoder: PaperEncoder,
         config: ElasticConfig,
         sequences: Sequences,
         *,
@@ -165,9 +219,16 @@ class OnlineLearner:
     ) -> None:
         """``shuffle``: whether the jobs of a batch are in a random order."""
         self._networks, self._config, self._options = networks, config, options
+        self._encoder, self._places = encoder, places
         self._sequences, self._seed = sequences, seed
         self._rng = np.random.default_rng(seed)
-        self._act = ExploringAct(networks, options.exploration, seed)
+        self._act = ExploringAct(
+            networks,
+            options.clusters,
+            exploration=options.exploration,
+            random=options.random,
+            seed=seed,
+        )
         self._allocator = BatchAllocator(
             name="explorer",
             encoder=encoder,
@@ -176,122 +237,222 @@ class OnlineLearner:
             shuffle=self._rng if shuffle else None,
         )
         features = encoder.size(len(config.types))
-        self._memory = ReplayMemory(options.replay, _columns(places, features))
+        slots = options.replay * options.clusters
+        self._decisions = ReplayMemory(options.kept * slots, _decision_columns(places, features))
+        self._slots = ReplayMemory(slots, _slot_columns(places, features))
         self._steps = NetworkSteps(networks, options)
         self._mean = MovingMean()
         self._episodes = 0
         self._done = 0
-        self._waiting: list[dict[str, Any]] = []
         self._begin_episode()
 
     def _begin_episode(self) -> None:
         sequences = self._sequences(self._options.clusters)
         self._world = ElasticWorld(self._config, sequences, seed=self._seed + self._episodes)
         self._allocator.reset(self._world)
+        self._ended: EndedSlot | None = None
         self._episodes += 1
 
     def train_round(self, _done: int) -> float:
         """One slot of experience in each cluster, then the gradient steps; the policy's loss."""
+        options = self._options
         self.run_slot()
         self._done += 1
-        if self._done <= self._options.warm_up:
-            for _ in range(self._options.warm_up_updates):
-                self._improve_value()
-        losses = [self.improve() for _ in range(self._options.updates)]
+        more = options.warm_up_updates if self._done <= options.warm_up else 0
+        for _ in range(options.value_updates + more):
+            self._improve_value()
+        if self._done <= options.warm_up:
+            return 0.0
+        losses = [self.improve() for _ in range(options.updates)]
         return float(np.mean(losses))
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to learn from yet."""
-        return len(self._memory) == 0
+        return len(self._decisions) == 0 or len(self._slots) == 0
 
     def run_slot(self) -> None:
         """One slot of experience in each cluster."""
         if self._world.over.mean() >= 0.5:
-            self._end_episode()
+            self._keep_ended()
             self._begin_episode()
         world = self._world
-        self._act.decisions.clear()
-        reward = run_slot(world, self._allocator)
-        first: dict[int, tuple[Floats, Bools]] = {}
-        for each in self._act.decisions:
-            for nth, row in enumerate(each.rows.tolist()):
-                first.setdefault(row, (each.state[nth], each.there[nth]))
-        self._remember(first)
-        own = world.last_epochs / world.estimate
-        for each in self._act.decisions:
-            for nth, row in enumerate(each.rows.tolist()):
-                gained = own[row, each.job[nth]] if each.job[nth] >= 0 else 0.0
-                self._waiting.append(
-                    {
-                        "row": row,
-                        "state": each.state[nth],
-                        "there": each.there[nth],
-                        "possible": each.possible[nth],
-                        "action": each.action[nth],
-                        "log_prob": each.log_prob[nth],
-                        "reward": gained if self._options.reward == "own" else reward[row],
-                    }
-                )
+        self._act.begin_slot()
+        world.begin_slot()
+        self._keep_ended()
+        give_tasks(world, self._allocator)
+        if not self._act.decisions:
+            world.end_slot()
+            return
+        columns = self._noted()
+        batches, first = np.unique(
+            np.column_stack([columns["rows"], columns["jobs"]]), axis=0, return_index=True
+        )
+        rows, jobs = batches[:, 0], batches[:, 1:]
+        last = self._encode(rows, jobs)
+        slot_reward = world.end_slot()
+        self._ended = EndedSlot(
+            rows=rows,
+            jobs=jobs,
+            first=columns["state"][first],
+            last=last,
+            reward=self._reward_of_jobs(rows, jobs),
+            steady=self._act.steady[rows],
+        )
+        self._keep_decisions(columns, slot_reward)
 
-    def _remember(self, first: dict[int, tuple[Floats, Bools]]) -> None:
-        """Completes the samples of the slot before by the first state of this one."""
-        for sample in self._waiting:
-            after = first.get(sample.pop("row"))
-            state, there = after or (sample["state"], sample["there"])
-            self._memory.add(**sample, next_state=state, next_there=there, over=after is None)
-        self._waiting = []
+    def _noted(self) -> dict[str, Any]:
+        """The slot's decisions in one, [n, ...] each, in the order in which they were taken."""
+        names = [each.name for each in fields(Decisions)]
+        return {
+            name: np.concatenate([getattr(each, name) for each in self._act.decisions])
+            for name in names
+        }
 
-    def _end_episode(self) -> None:
-        """Completes the samples of clusters that are over; forgets the last slot of the others."""
-        over = self._world.over
-        self._waiting = [sample for sample in self._waiting if over[sample["row"]]]
-        self._remember({})
+    def _encode(self, rows: Ints, jobs: Ints) -> Floats:
+        """Inputs of batches of jobs [n, J] of clusters [n]; ``rows`` are in order."""
+        nth_of_row = np.arange(len(rows)) - np.searchsorted(rows, rows)
+        found = np.zeros((*jobs.shape, self._encoder.size(len(self._config.types))), np.float32)
+        for nth in range(int(nth_of_row.max()) + 1):
+            some = nth_of_row == nth
+            of_all = np.full((self._world.clusters, self._places), EMPTY)
+            of_all[rows[some]] = jobs[some]
+            found[some] = self._encoder.encode(self._world, of_all)[rows[some]]
+        return found
+
+    def _reward_of_jobs(self, rows: Ints, jobs: Ints) -> Floats:
+        """What the slot that has just run brought each job of batches [n, J]."""
+        world = self._world
+        if self._options.reward == "time":
+            end = np.where(np.isnan(world.finish), world.slot, world.finish)
+            of_all = -np.clip(end - (world.slot - 1), 0, 1)
+        else:
+            of_all = world.last_epochs / world.estimate
+        return np.where(jobs >= 0, of_all[rows[:, None], np.maximum(jobs, 0)], 0.0)
+
+    def _keep_ended(self) -> None:
+        """Keeps the slot before for the critic, now that its next state is known.
+
+        A job keeps its place in it, so that its values can be compared; new jobs take free ones.
+        """
+        ended, self._ended = self._ended, None
+        if ended is None:
+            return
+        active = self._world.active & ~self._world.over[:, None]
+        pairs = zip(ended.rows.tolist(), ended.jobs, strict=True)
+        jobs = np.stack([_following(active[row], of_row) for row, of_row in pairs])
+        self._slots.add_rows(
+            first=ended.first,
+            last=ended.last,
+            there=ended.jobs >= 0,
+            reward=ended.reward,
+            steady=ended.steady,
+            next_state=self._encode(ended.rows, jobs),
+            next_there=jobs >= 0,
+            continues=(jobs == ended.jobs) & (ended.jobs >= 0),
+        )
+
+    def _keep_decisions(self, columns: dict[str, Any], slot_reward: Floats) -> None:
+        """Keeps some of them; ``slot_reward``: equation 1's, [B]."""
+        whole = slot_reward[columns["rows"]]
+        share = self._options.kept * self._options.clusters / len(whole)
+        some = self._rng.random(len(whole)) < share
+        self._decisions.add_rows(
+            state=columns["state"][some],
+            there=columns["jobs"][some] >= 0,
+            possible=columns["possible"][some],
+            action=columns["action"][some],
+            log_prob=columns["log_prob"][some],
+            advantage=(whole - self._mean.add(float(whole.mean())))[some],
+        )
 
     def _improve_value(self) -> None:
         """One gradient step of the value network on a batch of the memory."""
         if self.is_empty or self._options.critic == "mean":
             return
-        rows = self._memory.sample(self._options.batch, self._rng)
-        loss = self._advantage(self._memory.tensors(rows))[1]
+        loss = self._value_loss()
         gradients = torch.autograd.grad(loss, list(self._networks.value.parameters()))
         self._steps.apply_value(gradients)
 
     def improve(self) -> float:
         """One gradient step on a batch of the memory; returns the policy's loss."""
-        if not len(self._memory):
+        if self.is_empty:
             return 0.0
         loss, gradients = self.gradients()
         self._steps.apply(gradients, self._done)
         return loss
 
+    def _batch(self, memory: ReplayMemory, size: int) -> dict[str, Tensor]:
+        return memory.tensors(memory.sample(size, self._rng))
+
     def gradients(self) -> tuple[float, list[Tensor]]:
         """The policy's loss on a batch of the memory, and the gradients of all weights."""
         options = self._options
-        columns = self._memory.tensors(self._memory.sample(options.batch, self._rng))
-        delta, value_loss = self._advantage(columns)
+        columns = self._batch(self._decisions, options.batch)
         log_probs = log_policy(
             self._networks.logits(columns["state"], columns["there"]), columns["possible"]
         )
-        taken = log_prob_of(log_probs, columns["action"])
-        weight = linear(options.entropy, 0, min(self._done / options.slots, 1.0))
-        policy_loss = ppo_loss(taken, columns["log_prob"], normalised(delta))
-        policy_loss = policy_loss - weight * entropy(log_probs).mean()
+        if options.critic == "mean":
+            value_loss = torch.zeros(())
+            taken = log_prob_of(log_probs, columns["action"])
+            loss = ppo_loss(taken, columns["log_prob"], normalised(columns["advantage"]))
+        else:
+            value_loss = self._value_loss()
+            finite = log_probs.masked_fill(~columns["possible"], 0.0)
+            loss = -(self._better(columns, log_probs.detach()) * finite).sum(dim=1).mean()
+        loss = loss - self._fall(options.entropy, 0.0) * entropy(log_probs).mean()
         found = torch.autograd.grad(
-            policy_loss + value_loss, list(self._networks.parameters()), materialize_grads=True
+            loss + value_loss, list(self._networks.parameters()), materialize_grads=True
         )
-        return float(policy_loss.detach()), list(found)
+        return float(loss.detach()), list(found)
 
-    def _advantage(self, columns: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Of the samples, and the loss of the value network (0 without one)."""
-        if self._options.critic == "mean":
-            reward = columns["reward"]
-            return reward - self._mean.add(float(reward.mean())), torch.zeros(())
-        values = self._networks.values(columns["state"], columns["there"])
+    def _better(self, columns: dict[str, Tensor], log_probs: Tensor) -> Tensor:
+        """The policy after a step, [n, 3 J + 1]; see the top of this file."""
+        options, possible = self._options, columns["possible"]
+        share = self._fall(options.smoothing, options.smoothing / 10)
+        probs = (1 - share) * log_probs.exp() + share * possible / possible.sum(1, keepdim=True)
+        return (probs.log() + self.advantages(columns) / options.temperature).softmax(dim=1)
+
+    def _fall(self, begin: float, end: float) -> float:
+        return linear(begin, end, min(self._done / self._options.slots, 1.0))
+
+    def advantages(self, columns: dict[str, Tensor]) -> Tensor:
+        """A(s, a) of all actions, [n, 3 J + 1]; -inf where one is not possible."""
+        critic = self._networks.value
+        assert isinstance(critic, JobsCritic)
+        state, there = columns["state"], columns["there"]
+        after = torch.from_numpy(self._encoder.after(self._config, state.numpy()))
+        own = self._options.reward == "own"
+        return critic.gains(state, there, after, columns["possible"], own=own)
+
+    def _value_loss(self) -> Tensor:
+        """Mean square TD error of a job, as slots begin and with their tasks given."""
+        critic, size = self._networks.value, self._options.batch
+        slots = self._batch(self._slots, size)
+        begins, given = torch.zeros(size), torch.ones(size)
         with torch.no_grad():
-            later = self._networks.values(columns["next_state"], columns["next_there"])
-        delta = td_errors(columns["reward"], values, later, columns["over"], self._options.discount)
-        return delta.detach(), delta.square().mean()
+            later = critic(slots["next_state"], slots["next_there"], begins)
+            at_end = critic(slots["last"], slots["there"], given)
+        over = ~slots["continues"]
+        target = td_targets(slots["reward"], later, over, self._options.discount)
+        values = critic(
+            torch.cat([slots["last"], slots["first"]]),
+            torch.cat([slots["there"], slots["there"]]),
+            torch.cat([given, begins]),
+        )
+        # What follows a first state by chance is not what the policy does.
+        counts = torch.cat([slots["there"], slots["there"] & slots["steady"].unsqueeze(1)])
+        delta = (torch.cat([target, at_end]) - values) * counts
+        return delta.square().sum() / counts.sum()
+
+
+def _following(active: Bools, jobs: Ints) -> Ints:
+    """Those of a batch's jobs [J] that are still active, in their places; others in free ones."""
+    found = np.where((jobs >= 0) & active[np.maximum(jobs, 0)], jobs, EMPTY)
+    others = np.setdiff1d(np.nonzero(active)[0], found)
+    free = np.nonzero(found < 0)[0][: len(others)]
+    found[free] = others[: len(free)]
+    return found
 
 
 class NetworkSteps:
@@ -313,25 +474,36 @@ class NetworkSteps:
         for weight, gradient in zip(self._networks.parameters(), gradients, strict=True):
             weight.grad = gradient
         options = self._options
+        part = min(done / options.slots, 1.0)
+        set_rate(self._value, linear(options.value_rate, options.value_rate / 10, part))
         apply_gradients(self._value, most_norm=1.0)
         if done > options.warm_up:
-            part = min(done / options.slots, 1.0)
             set_rate(self._policy, linear(options.rate, options.rate / 10, part))
             apply_gradients(self._policy, most_norm=1.0)
 
 
-def _columns(places: int, features: int) -> dict[str, Column]:
-    state, there = Column((places, features)), Column((places,), np.bool_)
+def _decision_columns(places: int, features: int) -> dict[str, Column]:
     return {
-        "state": state,
-        "there": there,
+        "state": Column((places, features)),
+        "there": Column((places,), np.bool_),
         "possible": Column((places * KINDS + 1,), np.bool_),
         "action": Column((), np.int64),
         "log_prob": Column(),
-        "reward": Column(),
+        "advantage": Column(),
+    }
+
+
+def _slot_columns(places: int, features: int) -> dict[str, Column]:
+    state, there = Column((places, features)), Column((places,), np.bool_)
+    return {
+        "first": state,
+        "last": state,
+        "there": there,
+        "reward": Column((places,)),
+        "steady": Column((), np.bool_),
         "next_state": state,
         "next_there": there,
-        "over": Column((), np.bool_),
+        "continues": there,
     }
 
 

@@ -29,6 +29,7 @@ from mirage.elastic.learn.rounds import RoundsLearner, RoundsOptions, train_roun
 from mirage.elastic.learn.supervised import Examples, Loss, Recorder, agreement, imitate
 from mirage.elastic.model import CurvePoint, ElasticModel, new_model, options_table, save_model
 from mirage.elastic.network import Networks
+from mirage.elastic.observation import PaperEncoder
 from mirage.elastic.policy import NetworkAct
 from mirage.elastic.pollux_world import PolluxConfig
 from mirage.elastic.rollout import roll_out
@@ -75,13 +76,13 @@ class TrainingOptions(MethodOptions):
     """Figure 10: which phases there are."""
     validation: Count = 12
     """Sequences that choose the weights that are kept."""
-    score_every: Count = 50
+    score_every: Count = 20
     """Rounds between two validations: slots of `online`, episodes of `proximal`."""
-    algorithm: Literal["online", "proximal"] = "online"
-    """The paper's actor-critic with a replay, or PPO."""
     supervised: SupervisedOptions = field(default_factory=SupervisedOptions)
     online: OnlineOptions = field(default_factory=OnlineOptions)
+    """Of `dl2`."""
     proximal: ProximalOptions = field(default_factory=ProximalOptions)
+    """Of `set`."""
 
 
 Options = TrainingOptions | RoundsOptions | EvolutionOptions
@@ -97,7 +98,6 @@ def default_options(method: str) -> Options:
         return TrainingOptions()
     return TrainingOptions(
         hidden=(32, 1, 4),
-        algorithm="proximal",
         score_every=5,
         supervised=SupervisedOptions(rounds=2, steps=400, sequences=6, rate=0.001),
     )
@@ -121,6 +121,8 @@ class ElasticPlan:
     """A recorded schedule as the teacher, whose name is then `teacher`."""
     seed: int = 1
     options: Options = field(default_factory=TrainingOptions)
+    start: ElasticModel | None = None
+    """Whose networks the training begins with; None: untrained ones. Of `dl2`."""
     clusters: int = 0
     """Clusters of a federated training; 0: it is not federated."""
     ray: str | None = None
@@ -276,6 +278,8 @@ class _Training:
         self.model = new_model(
             plan.method, plan.setting, plan.teacher, hidden=options.hidden, seed=plan.seed
         )
+        if plan.start:
+            begin_with(self.model, plan.start)
         self._validation = plan.setting.sequences(Part.VALIDATION, 0, options.validation)
         self._rng = np.random.default_rng([int(Part.TRAINING), plan.seed])
         self._curve: list[Progress] = []
@@ -286,6 +290,8 @@ class _Training:
         phases = self._options.phases
         if self.plan.log is None:
             self._scores[self.plan.teacher] = self._mean_jct(baseline(self.plan.teacher))
+        if self.plan.start:
+            self._scores["start"] = self._score()
         agreed = self._imitate() if phases != "online" else float("nan")
         if phases != "supervised":
             self._scores["online"] = self._improve()
@@ -366,16 +372,30 @@ class _Training:
             "progress": self._note,
         }
         if self.plan.clusters:
+            if self.plan.method != "dl2":
+                raise InputError("--clusters is for policy dl2.")
             return self._federate(options.online, scoring)
-        where = model.networks, model.encoder(), self.plan.setting.world, self._draw
-        if options.algorithm == "online":
-            places = model.about.places or self.plan.setting.jobs
+        world = self.plan.setting.world
+        if self.plan.method == "dl2":
             learner = OnlineLearner(
-                *where, places=places, options=options.online, shuffle=self._shuffles, **common
+                model.networks,
+                PaperEncoder(),
+                world,
+                self._draw,
+                places=model.about.places,
+                options=options.online,
+                shuffle=self._shuffles,
+                **common,
             )
             return learn_online(learner, model.networks, options.online, **scoring).score
         proximal = ProximalLearner(
-            *where, places=model.about.places or None, options=options.proximal, **common
+            model.networks,
+            model.encoder(),
+            world,
+            self._draw,
+            places=model.about.places or None,
+            options=options.proximal,
+            **common,
         )
         return learn_proximal(proximal, model.networks, options.proximal, **scoring).score
 
@@ -386,6 +406,24 @@ class _Training:
             RayPool(make, size, self.plan.ray) if self.plan.ray else LocalPool(make, size)
         )
         return learn_federated(pool, self.model.networks, options, **scoring).score
+
+
+def begin_with(model: ElasticModel, start: ElasticModel) -> None:
+    """Gives a new model the weights of another. Raises InputError where they don't fit."""
+    if model.method != "dl2" or start.method != "dl2":
+        raise InputError("--from is for policy dl2, and takes a model of policy dl2.")
+    if model.about.types != start.about.types:
+        raise InputError(
+            f"--from: that model's job types are {', '.join(start.about.types)}; those of setting"
+            f" {model.about.setting!r} are {', '.join(model.about.types)}."
+        )
+    try:
+        model.networks.load_state_dict(start.networks.state_dict())
+    except RuntimeError as error:
+        raise InputError(
+            f"--from: that model has {start.about.places} places and layers"
+            f" {start.about.hidden}, not {model.about.places} and {model.about.hidden}."
+        ) from error
 
 
 def _shuffles(plan: ElasticPlan, options: TrainingOptions) -> bool:
@@ -400,10 +438,10 @@ def _member(plan: ElasticPlan, options: TrainingOptions, nth: int) -> FederatedM
     rng = np.random.default_rng([int(Part.TRAINING), plan.seed, nth])
     learner = OnlineLearner(
         model.networks,
-        model.encoder(),
+        PaperEncoder(),
         plan.setting.world,
         lambda count: [plan.setting.draw(rng) for _ in range(count)],
-        places=model.about.places or plan.setting.jobs,
+        places=model.about.places,
         options=options.online,
         shuffle=_shuffles(plan, options),
         seed=100 * plan.seed + nth,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 
 from mirage.cli.main import main
 from mirage.elastic.baselines import baseline, run_slot
+from mirage.elastic.critic import JobsCritic
 from mirage.elastic.fitting import SpeedEstimates
 from mirage.elastic.learn.federated import LocalPool, learn_federated
 from mirage.elastic.learn.online import OnlineOptions, mending_action
@@ -28,12 +30,14 @@ from mirage.elastic.learn.training import (
 from mirage.elastic.model import load_model, new_model
 from mirage.elastic.observation import KINDS, PaperEncoder, batch_of, observe, task_of
 from mirage.elastic.policy import BatchAllocator, log_probs_of
+from mirage.elastic.rollout import roll_out
 from mirage.elastic.set_encoder import FEATURES, SpeedEncoder
 from mirage.elastic.settings import Part, read_setting
 from mirage.elastic.world import ElasticWorld, TaskKind
 from mirage.errors import InputError
 from mirage.rl.fit import seeded
 
+torch.set_num_threads(1)  # small networks are slower on several
 # Jobs of about two slots.
 TINY = """\
 base = "small"
@@ -51,7 +55,7 @@ QUICK = TrainingOptions(
     validation=2,
     score_every=4,
     supervised=SupervisedOptions(sequences=2, rounds=2, steps=20, batch=32),
-    online=OnlineOptions(slots=8, clusters=2, batch=32, warm_up=2),
+    online=OnlineOptions(slots=8, clusters=2, batch=32, updates=2, warm_up=2, warm_up_updates=2),
 )
 
 
@@ -234,9 +238,72 @@ def test_an_episode_ends_as_half_of_its_clusters_are_over(tiny):
     world.finish[0] = 1.0
     learner.run_slot()
     assert learner._world is not world
-    kept = learner._memory["over"]
-    assert kept.all()  # of the cluster that was over; the other's last slot is forgotten
-    assert len(kept) > 0
+    rows = learner._slots["continues"]
+    assert len(rows) == 2
+    assert not rows[0].any()  # of the cluster that was over
+
+
+def test_what_the_critic_says_an_action_adds_is_the_value_of_the_state_after_it(tiny):
+    world = world_of(tiny)
+    jobs = batch_of(world, 4, np.zeros(2, dtype=int))
+    world.add(np.array([1, 2]), np.array([TaskKind.BUNDLE] * 2))
+    encoder, critic = PaperEncoder(), JobsCritic(13)
+    seen = observe(world, encoder, jobs)
+    state, there = torch.from_numpy(seen.state), torch.from_numpy(jobs >= 0)
+    after = torch.from_numpy(encoder.after(tiny.world, seen.state))
+    gains = critic.gains(state, there, after, torch.from_numpy(seen.possible))
+    own = critic.gains(state, there, after, torch.from_numpy(seen.possible), own=True)
+    given = torch.ones(2)
+    now = critic(state, there, given).detach()
+    kinds = list(TaskKind)
+    for place, kind in [(0, kinds[0]), (1, kinds[0]), (1, kinds[1]), (3, kinds[2])]:
+        copy = deepcopy(world)
+        assert copy.add(jobs[:, place], np.array([kind] * 2)).all()
+        later = critic(torch.from_numpy(encoder.encode(copy, jobs)), there, given).detach() - now
+        action = place * KINDS + kind
+        assert torch.allclose(gains[:, action], later.sum(dim=1), atol=1e-5)
+        assert torch.allclose(own[:, action], later[:, place], atol=1e-5)
+    assert (gains[:, -1] == 0).all()
+    assert torch.isinf(gains[torch.from_numpy(~seen.possible)]).all()
+
+
+def test_the_critic_does_not_mind_the_order_of_jobs(tiny):
+    critic = JobsCritic(13)
+    state, there = torch.rand(2, 5, 13), torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
+    order = torch.tensor([3, 0, 4, 1, 2])
+    values = critic(state, there, torch.zeros(2))
+    turned = critic(state[:, order], there[:, order], torch.zeros(2))
+    assert torch.allclose(values[:, order], turned, atol=1e-6)
+    assert not values[1, 3:].any()
+
+
+def test_online_learning_improves_a_bad_copy(tiny):
+    """The worst of the first phase's ends: an untrained network."""
+    online = OnlineOptions(
+        slots=22, clusters=24, batch=96, updates=8, value_updates=2, warm_up=10, warm_up_updates=5
+    )
+    online = replace(online, rate=0.003)
+    options = TrainingOptions(
+        hidden=(64,), phases="online", validation=6, score_every=22, online=online
+    )
+    plan = ElasticPlan(setting=tiny, options=options)
+    with seeded(1):
+        model = new_model("dl2", tiny, "drf", hidden=(64,), seed=1)
+    sequences = tiny.sequences(Part.VALIDATION, 0, 6)
+    untrained = roll_out(model.allocator(), tiny.world, sequences, seed=1).mean_jct_slots.mean()
+    scores = train(plan).scores
+    assert scores["online"] < 0.5 * (untrained + scores["drf"])
+
+
+def test_a_training_can_begin_with_a_saved_model(tiny, tmp_path):
+    copied = train(ElasticPlan(setting=tiny, options=replace(QUICK, phases="supervised")))
+    save_result(tmp_path / "copy", copied)
+    start = load_model(tmp_path / "copy")
+    plan = ElasticPlan(setting=tiny, options=replace(QUICK, phases="online"), start=start)
+    assert train(plan).scores["start"] == pytest.approx(copied.scores["supervised"])
+    wider = replace(QUICK, hidden=(8,))
+    with pytest.raises(InputError, match=r"4 places and layers \(16,\), not 4 and \(8,\)"):
+        train(replace(plan, options=wider))
 
 
 def test_lost_time_sums_up_to_completion_time_less_the_bound(tiny):
@@ -254,7 +321,7 @@ def test_both_phases_change_the_networks_and_the_folder_keeps_them(tiny, tmp_pat
     options = replace(QUICK, hidden=(16,) if method == "dl2" else (8, 1, 2))
     if method == "set":
         proximal = replace(default_options("set").proximal, rounds=4, clusters=2, warm_up=1)
-        options = replace(options, algorithm="proximal", proximal=proximal)
+        options = replace(options, proximal=proximal)
     plan = ElasticPlan(setting=tiny, method=method, options=options)
     copied = train(replace(plan, options=replace(options, phases="supervised")))
     result = train(plan)

@@ -67,3 +67,19 @@ def test_a_row_has_exactly_the_columns() -> None:
         ring().add(number=1)
     with pytest.raises(ValueError, match="'more'"):
         ring().add(number=1, square=[1, 1], more=2)
+
+
+def test_rows_added_together_are_as_rows_added_one_by_one():
+    one, many = (ReplayMemory(5, {"x": Column((2,)), "n": Column((), np.int64)}) for _ in range(2))
+    x, n = np.arange(16.0).reshape(8, 2), np.arange(8)
+    for begin, end in ((0, 3), (3, 4), (4, 8)):
+        many.add_rows(x=x[begin:end], n=n[begin:end])
+        for row in range(begin, end):
+            one.add(x=x[row], n=n[row])
+        assert len(one) == len(many)
+        assert (one["x"] == many["x"]).all()
+        assert (one["n"] == many["n"]).all()
+    many.add_rows(x=x, n=n)  # more than there is room for
+    assert sorted(many["n"].tolist()) == [3, 4, 5, 6, 7]
+    with pytest.raises(ValueError, match="rows have"):
+        many.add_rows(x=x)
