@@ -125,9 +125,7 @@ class Networks(nn.Module):
 
 def flat_networks(features: int, places: int, hidden: Sequence[int]) -> Networks:
     """The paper's policy with a value network that is a sum over jobs, untrained."""
-    return Networks(
-        FlatNetwork(features, places, hidden, KINDS * places + 1), JobsCritic(features)
-    )
+    return Networks(FlatNetwork(features, places, hidden, KINDS * places + 1), JobsCritic(features))
 
 
 def set_networks(features: int, width: int, layers: int, heads: int) -> Networks:

@@ -110,7 +110,9 @@ class PaperEncoder:
             [config.servers * config.gpus_per_server, config.servers * config.cpus_per_server], 1
         )
         mine = np.einsum("njt,tab->njab", state[..., :types], demand)[:, :, None]
-        share = (workers[..., None] * mine[..., 0, :] + ps[..., None] * mine[..., 1, :]).max(axis=-1)
+        share = (workers[..., None] * mine[..., 0, :] + ps[..., None] * mine[..., 1, :]).max(
+            axis=-1
+        )
         running = state[..., :types].any(axis=-1).sum(axis=1)
         found[..., types + 2] = share * running[:, None, None]
         return found
