@@ -55,8 +55,7 @@ class JobsCritic(nn.Module):
         flag = given.to(state.dtype)[:, None].expand(there.shape)[there]
         parts = state.new_zeros(*there.shape, 2 * RANK)
         parts[there] = self.job(_inputs(state[there], flag))
-        weight, part = parts.split(RANK, dim=-1)
-        return weight, part
+        return parts[..., :RANK], parts[..., RANK:]
 
     @torch.no_grad()
     def gains(
@@ -71,7 +70,7 @@ class JobsCritic(nn.Module):
         weight, part = self._parts(state, there, torch.ones(n))
         row, place, kind = possible[:, :-1].reshape(n, places, KINDS).nonzero(as_tuple=True)
         changed = self.job(_inputs(after[row, place, kind], torch.ones(len(row))))
-        weight_after, part_after = changed.split(RANK, dim=-1)
+        weight_after, part_after = changed[:, :RANK], changed[:, RANK:]
         whole, sums = part.sum(dim=1), weight.sum(dim=1)
         context = self.context(whole)
         context_after = self.context(whole[row] + part_after - part[row, place])

@@ -135,6 +135,11 @@ class Decisions:
     log_prob: Floats
     """[n]: of the action, as it was taken."""
 
+    @property
+    def there(self) -> Bools:
+        """[n, J]: places with a job."""
+        return self.jobs >= 0
+
 
 class ExploringAct:
     """Acts by the policy and by the exploration rules; notes each decision. See `Act`."""
@@ -411,7 +416,8 @@ class OnlineLearner:
         options, possible = self._options, columns["possible"]
         share = self._fall(options.smoothing, options.smoothing / 10)
         probs = (1 - share) * log_probs.exp() + share * possible / possible.sum(1, keepdim=True)
-        return (probs.log() + self.advantages(columns) / options.temperature).softmax(dim=1)
+        better: Tensor = probs.log() + self.advantages(columns) / options.temperature
+        return better.softmax(dim=1)
 
     def _fall(self, begin: float, end: float) -> float:
         return linear(begin, end, min(self._done / self._options.slots, 1.0))
@@ -443,7 +449,8 @@ class OnlineLearner:
         # What follows a first state by chance is not what the policy does.
         counts = torch.cat([slots["there"], slots["there"] & slots["steady"].unsqueeze(1)])
         delta = (torch.cat([target, at_end]) - values) * counts
-        return delta.square().sum() / counts.sum()
+        loss: Tensor = delta.square().sum() / counts.sum()
+        return loss
 
 
 def _following(active: Bools, jobs: Ints) -> Ints:

@@ -122,7 +122,7 @@ class ProximalLearner:
         self._networks, self._config, self._options = networks, config, options
         self._sequences, self._seed = sequences, seed
         self._rng = np.random.default_rng(seed)
-        self._act = ExploringAct(networks, 0.0, seed)
+        self._act = ExploringAct(networks, options.clusters, exploration=0.0, random=0.0, seed=seed)
         self._allocator = BatchAllocator(name="ppo", encoder=encoder, act=self._act, places=places)
         self._policy_steps = torch.optim.Adam(networks.policy.parameters(), lr=options.rate)
         self._value_steps = torch.optim.Adam(networks.value.parameters(), lr=options.value_rate)

@@ -15,8 +15,8 @@ from mirage.elastic.baselines import baseline, run_slot
 from mirage.elastic.critic import JobsCritic
 from mirage.elastic.fitting import SpeedEstimates
 from mirage.elastic.learn.federated import LocalPool, learn_federated
-from mirage.elastic.learn.online import OnlineOptions, mending_action
-from mirage.elastic.learn.proximal import ExploringAct, play
+from mirage.elastic.learn.online import ExploringAct, OnlineOptions, mending_action
+from mirage.elastic.learn.proximal import play
 from mirage.elastic.learn.supervised import Recorder, imitate
 from mirage.elastic.learn.training import (
     ElasticPlan,
@@ -307,7 +307,8 @@ def test_a_training_can_begin_with_a_saved_model(tiny, tmp_path):
 
 
 def test_lost_time_sums_up_to_completion_time_less_the_bound(tiny):
-    act = ExploringAct(new_model("set", tiny, "drf", hidden=(8, 1, 2), seed=1).networks, 0.0, 1)
+    networks = new_model("set", tiny, "drf", hidden=(8, 1, 2), seed=1).networks
+    act = ExploringAct(networks, 3, exploration=0.0, random=0.0, seed=1)
     encoder = SpeedEncoder(estimates=SpeedEstimates())
     allocator = BatchAllocator(name="x", encoder=encoder, act=act, places=None)
     world = ElasticWorld(tiny.world, tiny.sequences(Part.TRAINING, 1, 3))
