@@ -48,6 +48,8 @@ from slurm_sim.seconds import DAY_S, HOUR_S
 TRACE = Path(__file__).parents[2] / "shared/traces/ls6_a100_dev.csv.gz"
 YOUNG = 4
 """A link that ran for less than this part of its limit."""
+IDLE_S = 4 * HOUR_S
+"""Between two looks at a chain about which nothing is decided."""
 WARM_S, LIMIT_S = 21 * DAY_S, 48 * HOUR_S
 POLICIES = "reactive;goodput;oracle;after:12h;ahead:3:20h;ahead:4:16h"
 
@@ -87,6 +89,20 @@ def month_cluster(trace: Path, month: str, scenario: Scenario) -> Simulator:
     return Simulator(scenario.cluster, jobs)
 
 
+def cases_of(
+    base: Scenario, trace: Path, months: str, seeds: str
+) -> dict[str, tuple[Scenario, Callable[[Scenario], Simulator]]]:
+    """By name: a scenario, and what makes its cluster. ``months`` and ``seeds`` with commas."""
+    cases: dict[str, tuple[Scenario, Callable[[Scenario], Simulator]]] = {
+        month: (replace(base, warm_up_s=WARM_S), partial(month_cluster, trace, month))
+        for month in filter(None, months.split(","))
+    }
+    return cases | {
+        f"demo {seed}": (replace(base, seed=int(seed)), busy_cluster)
+        for seed in filter(None, seeds.split(","))
+    }
+
+
 def run_chain(
     scenario: Scenario, make_policy: Callable[[Simulator], Policy], simulator: Simulator
 ) -> tuple[ChainProgress, int]:
@@ -96,11 +112,13 @@ def run_chain(
     simulator.run_until(scenario.warm_up_s)
     jobs = ChainJobs(scenario, simulator)
     acting = Acting(mode=ActingMode.ENFORCE)
-    decisions = ChainDecisions(simulator, make_policy(simulator), acting, step_s=POLL_S)
+    policy = make_policy(simulator)
+    step_s = IDLE_S if isinstance(policy, Reactive) else POLL_S
+    decisions = ChainDecisions(simulator, policy, acting, step_s=step_s)
     while simulator.now_s < scenario.end_s:
         jobs.submit_due()
         decisions.cycle()
-        jobs.run_until(min(simulator.now_s + POLL_S, scenario.end_s))
+        jobs.run_until(min(simulator.now_s + step_s, scenario.end_s))
     decisions.cycle()
     (chain,) = scenario.begins_s
     links = decisions.links(USER, chain)
@@ -163,18 +181,7 @@ def main() -> None:
             time_min_s=args.time_min * HOUR_S if args.time_min else None,
             time_min_extends=args.extended,
         )
-        cases: dict[str, tuple[Scenario, Callable[[Scenario], Simulator]]] = {
-            month: (
-                replace(base, warm_up_s=WARM_S),
-                partial(month_cluster, args.trace, month),
-            )
-            for month in filter(None, args.months.split(","))
-        }
-        cases |= {
-            f"demo {seed}": (replace(base, seed=int(seed)), busy_cluster)
-            for seed in filter(None, args.seeds.split(","))
-        }
-        for name, (scenario, make) in cases.items():
+        for name, (scenario, make) in cases_of(base, args.trace, args.months, args.seeds).items():
             for policy in args.policies.split(";"):
                 if (name, nodes, policy, base.time_min_s, base.time_min_extends) in done:
                     continue

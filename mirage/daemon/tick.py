@@ -259,7 +259,7 @@ def tagged_jobs(snapshot: Snapshot) -> Iterator[tuple[Job, ChainTag]]:
     A link is a plain job: an array task that carries the tag is none.
     """
     for job in snapshot.jobs:
-        if not job.array_task and (tag := parse_tag(job.comment)):
+        if job.comment and not job.array_task and (tag := parse_tag(job.comment)):
             yield job, tag
 
 

@@ -62,6 +62,8 @@ that old, it is not released.
 """
 MOST_SHORT = 2
 """With so many short links among the last handovers the known waits are not those of the chain."""
+LEAST_AFTER_SHORT = 1 / 2
+"""Of a link's length: after short links a predecessor runs for so long before the next release."""
 NAME = "goodput"
 
 
@@ -82,22 +84,12 @@ class Goodput:
             return no_wait_known(observation)
         if advice := would_start_now(observation):
             return advice
-        return self._weigh(observation, self._law(observation, alike), alike.words)
+        queue = _Queue.of(observation, alike, self.config.last)
+        return self._weigh(observation, queue.law(observation), alike.words, queue.exceeds_known)
 
-    def _law(self, observation: Observation, alike: Alike) -> WaitLaw:
-        """The law of the successor's wait if it is released now."""
-        last = self.config.last
-        ended = Begun(alike.eligible_s[-last:], alike.wait_s[-last:])
-        competitors = _Competitors.of(observation)
-        under_way = competitors.like(alike, observation.now_s)
-        near_ended, near_under_way = _near(observation, competitors, ended, under_way)
-        if len(near_ended) < ENOUGH:
-            near_ended, near_under_way = ended.waits_s, under_way.waits_s
-        law, last_s = wait_law(near_ended, near_under_way), observation.predecessor.wait_s
-        changed = None if last_s is None else changed_law(last_s, ended, under_way)
-        return law if changed is None else mixed([law, changed])
-
-    def _weigh(self, observation: Observation, law: WaitLaw, words: str) -> Advice:
+    def _weigh(
+        self, observation: Observation, law: WaitLaw, words: str, exceeds_known: bool
+    ) -> Advice:
         length_s = observation.predecessor.expected_limit_s
         remaining_s = observation.remaining_s
         assert length_s is not None
@@ -107,7 +99,7 @@ class Goodput:
         share = sum(part * law.share_above(end_s) for end_s, part in observation.ends)
         least_s = remaining_s - (1 - LEAST_RUN) * length_s
         is_too_soon = least_s > 0 and law.share_above(least_s) < 0.5
-        release = share >= self.config.caution * loss and not is_too_soon
+        release = (exceeds_known or share >= self.config.caution * loss) and not is_too_soon
         late_s = sum(
             part * float(np.maximum(law.waits_s - end_s, 0) @ law.shares)
             for end_s, part in observation.ends
@@ -117,6 +109,8 @@ class Goodput:
         chance = (
             f"it would rather start within {format_duration(least_s)}, which is too soon"
             if is_too_soon
+            else "more work is queued than any of them found, so it may wait longer than all"
+            if exceeds_known
             else f"a release is worth a handover ({cost}) from {self.config.caution * loss:.2%} on"
         )
         return Advice(
@@ -145,7 +139,7 @@ class Goodput:
         alike = observation.waits.like(observation.successor, self.config.at_least)
         if not len(alike.wait_s):
             return no_wait_known(observation)
-        law = self._law(observation, alike)
+        law = _Queue.of(observation, alike, self.config.last).law(observation)
         beyond = law.share_above(LONG * length_s)
         least = WORTH * observation.handover_s / length_s
         return Advice(
@@ -160,14 +154,20 @@ class Goodput:
 
 
 def too_many_short(observation: Observation) -> Advice | None:
-    """Wait for the end while the chain's last handovers show that waits are shorter than known."""
-    if observation.short_handovers < MOST_SHORT:
+    """Let the predecessor run for a part of its time while the chain's last handovers show that
+    waits are shorter than known. Not to its end: meanwhile a queue may grow.
+    """
+    length_s = observation.predecessor.expected_limit_s
+    if observation.short_handovers < MOST_SHORT or length_s is None:
+        return None
+    least_s = int(LEAST_AFTER_SHORT * length_s)
+    if length_s - (observation.remaining_s or 0) >= least_s:
         return None
     return Advice(
         action=Action.WAIT,
         reason=f"[short-links] {observation.short_handovers} of this chain's last {RECENT}"
-        " handovers ended a link below its least run time, so the next one is let in at the end;"
-        f" {end_is_away(observation)}",
+        " handovers ended a link below its least run time, so the next one is let in when its"
+        f" predecessor has run for {format_duration(least_s)} or later; {end_is_away(observation)}",
     )
 
 
@@ -229,15 +229,44 @@ class _Competitors(NamedTuple):
         return total[np.searchsorted(self.began_s, at_s, side="right")]
 
 
-def _near(
-    observation: Observation, competitors: _Competitors, ended: Begun, under_way: Begun
-) -> tuple[Floats, Floats]:
-    """The waits, ended ones and others, that began with about as much work queued as there is now."""
-    began_s = np.concatenate([ended.began_s, under_way.began_s])
-    backlogs = observation.waits.backlog(began_s) + competitors.backlog(began_s)
-    near = nearest(backlogs, float(competitors.work.sum()))
-    of_ended, of_under_way = near[near < len(ended.began_s)], near[near >= len(ended.began_s)]
-    return ended.waits_s[of_ended], under_way.waits_s[of_under_way - len(ended.began_s)]
+class _Queue(NamedTuple):
+    """What is queued now, and what like jobs found and how long they waited."""
+
+    ended: Begun
+    under_way: Begun
+    found: Floats
+    """Node-seconds that were queued as each of these waits began, the ended ones first."""
+    work: float
+    """Node-seconds that are queued now."""
+
+    @classmethod
+    def of(cls, observation: Observation, alike: Alike, last: int) -> _Queue:
+        ended = Begun(alike.eligible_s[-last:], alike.wait_s[-last:])
+        competitors = _Competitors.of(observation)
+        under_way = competitors.like(alike, observation.now_s)
+        began_s = np.concatenate([ended.began_s, under_way.began_s])
+        found = observation.waits.backlog(began_s) + competitors.backlog(began_s)
+        return cls(ended, under_way, found, float(competitors.work.sum()))
+
+    @property
+    def exceeds_known(self) -> bool:
+        """Whether more is queued than any of the jobs found whose wait is known."""
+        return self.work > float(self.found[: len(self.ended.began_s)].max())
+
+    def law(self, observation: Observation) -> WaitLaw:
+        """Of the successor's wait if it is released now."""
+        near_ended_s, near_under_way_s = self._near()
+        if len(near_ended_s) < ENOUGH:
+            near_ended_s, near_under_way_s = self.ended.waits_s, self.under_way.waits_s
+        law, last_s = wait_law(near_ended_s, near_under_way_s), observation.predecessor.wait_s
+        changed = None if last_s is None else changed_law(last_s, self.ended, self.under_way)
+        return law if changed is None else mixed([law, changed])
+
+    def _near(self) -> tuple[Floats, Floats]:
+        """The waits, ended ones and others, that began with about as much work queued."""
+        near, count = nearest(self.found, self.work), len(self.ended.began_s)
+        of_ended, of_under_way = near[near < count], near[near >= count]
+        return self.ended.waits_s[of_ended], self.under_way.waits_s[of_under_way - count]
 
 
 def is_for_goodput(observation: Observation) -> bool:

@@ -23,6 +23,7 @@ from mirage.provision.chains.rules import ChainRule
 from mirage.provision.chains.run import POLL_S, USER, ChainJobs, Scenario, busy_cluster, run_chains
 from mirage.provision.chains.trial import ChainCase, ChainTrial
 from mirage.provision.policies.goodput import Goodput
+from slurm_sim import ClusterConfig, JobSpec, Partition, Simulator, State, make_nodes
 from slurm_sim.seconds import DAY_S, HOUR_S
 from tests.small_cluster import small_cluster
 
@@ -83,6 +84,33 @@ def test_a_policy_that_needs_no_waits_gives_the_same_links_from_its_own_jobs_alo
 
     assert len(links(True)) > 2
     assert links(False) == links(True)
+
+
+def test_a_later_link_that_starts_first_ends_the_earlier_ones():
+    """Its start falls between two looks, and the earlier link is cancelled at the second one."""
+    nodes = make_nodes(2)
+    partition = Partition("all", tuple(node.name for node in nodes))
+    simulator = Simulator(ClusterConfig(nodes, (partition,)))
+    scenario = Scenario(chains=1, warm_up_s=0, lasts_s=DAY_S, link_nodes=1, ahead=3)
+    jobs = ChainJobs(scenario, simulator)
+    simulator.submit(JobSpec(1, 2 * HOUR_S, HOUR_S))
+    jobs.submit_due()
+    jobs.run_until(POLL_S)
+    first, second = sorted(jobs.job_ids)
+    simulator.drop_dependency(second)
+    jobs.run_until(2 * POLL_S)
+    third = max(jobs.job_ids)
+    assert third not in (first, second), "a further one is queued behind one that competes"
+    simulator.hold(second)
+    simulator.drop_dependency(third)
+    jobs.run_until(2 * HOUR_S)
+    started_s = simulator.job(third).start_s
+    assert HOUR_S <= started_s < 2 * HOUR_S
+    jobs.run_until(2 * HOUR_S + POLL_S)
+    assert simulator.job(second).state is State.CANCELLED
+    assert simulator.job(first).state is State.CANCELLED
+    assert simulator.job(third).end_s is None
+    assert max(jobs.job_ids) > third, "the link that took over queues the next one"
 
 
 @pytest.fixture(scope="module")

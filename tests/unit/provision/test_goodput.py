@@ -117,13 +117,39 @@ def test_it_is_released_also_once_its_predecessor_may_end_at_any_moment():
     assert GOODPUT.decide(train(0, [sample(HOUR)])).action is Action.RELEASE
 
 
-def test_after_short_links_the_next_one_is_let_in_at_the_end():
+def test_after_short_links_a_predecessor_runs_for_half_of_its_time():
     observation = train(48 * HOUR, [sample(60 * HOUR)] * 9)
     once = replace(observation, short_handovers=1)
     assert GOODPUT.decide(once).action is Action.RELEASE
     advice = GOODPUT.decide(replace(observation, short_handovers=2))
     assert advice.action is Action.WAIT
     assert advice.reason.startswith("[short-links] 2 of this chain's last 4 handovers")
+    for remaining_h, action in ((25, Action.WAIT), (24, Action.RELEASE)):
+        later = train(remaining_h * HOUR, [sample(60 * HOUR)] * 9)
+        assert GOODPUT.decide(replace(later, short_handovers=2)).action is action
+
+
+def queued(number, eligible_s, limit_h):
+    return replace(
+        job(number, JobState.PENDING, None),
+        reason="Priority",
+        eligible_s=eligible_s,
+        time_limit_s=limit_h * HOUR,
+    )
+
+
+@pytest.mark.parametrize(("jobs", "action"), [(4, Action.WAIT), (5, Action.RELEASE)])
+def test_it_is_released_where_more_is_queued_than_any_known_job_found(jobs, action):
+    """Four jobs of 48 h are known, which began to wait together: each found four queued. So four
+    more, which have waited for a minute, are no news, and a fifth is.
+    """
+    waits = [replace(sample(600), start_s=600)] * 4
+    calm = train(20 * HOUR, waits)
+    queue = tuple(queued(number, calm.now_s - 60, 48) for number in range(10, 10 + jobs))
+    snapshot = Snapshot(at_s=calm.now_s, jobs=queue, nodes=())
+    advice = GOODPUT.decide(replace(calm, snapshot=snapshot))
+    assert advice.action is action
+    assert ("more work is queued" in advice.reason) is (action is Action.RELEASE)
 
 
 def test_with_waits_beyond_a_link_it_is_released_at_once():
