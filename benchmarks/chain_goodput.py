@@ -2,12 +2,13 @@
 
 usage: python -m benchmarks.chain_goodput [--trace CSV --months 2023-01,2023-02] [--seeds 1,2]
            [--nodes 1,2,8,16] [--policies 'reactive;goodput;oracle;ahead:3:20h']
-           [--ahead 6] [--time-min HOURS [--extended]]
+           [--ahead 6] [--time-min HOURS [--extended]] [--chains 4] [--step 600]
            [--out benchmarks/chain_goodput.json]
 
 A chain of 48-hour jobs runs for 28 days beside the recorded jobs of a month, or the demo's. Recorded
 jobs are submitted when they were and run as long as they did; what the chain takes they wait for.
-Each case is one run: without chance but that of the background. Each row is written as it is
+Each case is one run: without chance but that of the background. One queue more or less decides
+points of a chain, so `--chains 4` runs four of four users, three days apart, in each case. Each row is written as it is
 measured, and rows that `--out` has already are kept: remove the file after a change of a policy.
 Policies are separated by semicolons:
 
@@ -39,7 +40,7 @@ from mirage.ports import Policy
 from mirage.provision.chains.decisions import ChainDecisions
 from mirage.provision.chains.oracle import OraclePolicy
 from mirage.provision.chains.rules import ChainRule, RulePolicy
-from mirage.provision.chains.run import POLL_S, USER, ChainJobs, Scenario, busy_cluster
+from mirage.provision.chains.run import POLL_S, ChainJobs, Scenario, busy_cluster
 from mirage.provision.policies.goodput import Goodput
 from mirage.provision.policies.heuristics import Reactive
 from slurm_sim import JobSpec, Simulator
@@ -103,47 +104,67 @@ def cases_of(
     }
 
 
-def run_chain(
-    scenario: Scenario, make_policy: Callable[[Simulator], Policy], simulator: Simulator
-) -> tuple[ChainProgress, int]:
-    """The only chain's progress, and how many links a successor ended before a quarter of their
-    limit.
-    """
+def run_cases(
+    scenario: Scenario,
+    make_policy: Callable[[Simulator], Policy],
+    simulator: Simulator,
+    step_s: int,
+) -> tuple[list[ChainProgress], int]:
+    """Each chain's progress, and how many links a successor ended before a quarter of their limit."""
     simulator.run_until(scenario.warm_up_s)
     jobs = ChainJobs(scenario, simulator)
     acting = Acting(mode=ActingMode.ENFORCE)
     policy = make_policy(simulator)
-    step_s = IDLE_S if isinstance(policy, Reactive) else POLL_S
+    step_s = IDLE_S if isinstance(policy, Reactive) else step_s
     decisions = ChainDecisions(simulator, policy, acting, step_s=step_s)
     while simulator.now_s < scenario.end_s:
         jobs.submit_due()
         decisions.cycle()
         jobs.run_until(min(simulator.now_s + step_s, scenario.end_s))
     decisions.cycle()
-    (chain,) = scenario.begins_s
-    links = decisions.links(USER, chain)
+    found = [
+        (decisions.links(scenario.user(chain), chain), begin_s + scenario.lasts_s)
+        for chain, begin_s in scenario.begins_s.items()
+    ]
     runs_s = [
         link.end_s - link.start_s
+        for links, _ in found
         for link in links
         if link.start_s is not None and link.end_s is not None
     ]
     young = sum(run_s < scenario.limit_s / YOUNG for run_s in runs_s)
-    return chain_progress(links, scenario.end_s), young
+    return [chain_progress(links, end_s) for links, end_s in found], young
+
+
+def together(parts: list[ChainProgress]) -> ChainProgress:
+    """Of all chains."""
+    return ChainProgress(
+        wall_s=sum(part.wall_s for part in parts),
+        interrupted_s=sum(part.interrupted_s for part in parts),
+        held_twice_s=sum(part.held_twice_s for part in parts),
+        handovers=sum(part.handovers for part in parts),
+        handover_s=parts[0].handover_s,
+    )
 
 
 def measured(
-    name: str, policy: str, base: Scenario, make: Callable[[Scenario], Simulator]
+    name: str, policy: str, base: Scenario, make: Callable[[Scenario], Simulator], step_s: int
 ) -> dict[str, object]:
     """A row of the table."""
     begin = time.process_time()
     scenario, make_policy = policy_of(policy, base)
-    total, young = run_chain(scenario, make_policy, make(scenario))
+    parts, young = run_cases(scenario, make_policy, make(scenario), step_s)
+    total = together(parts)
     return {
         "background": name,
         "nodes": scenario.link_nodes,
         "policy": policy,
         "time_min_s": base.time_min_s,
         "extended": base.time_min_extends,
+        "ahead": scenario.ahead,
+        "chains": scenario.chains,
+        "step_s": step_s,
+        "each": [round(part.goodput, 3) for part in parts],
         "goodput": round(total.goodput, 4),
         "interrupted": round(total.interrupted_s / total.wall_s, 4),
         "held_twice": round(total.held_twice_s / total.wall_s, 4),
@@ -151,7 +172,7 @@ def measured(
         "young": young,
         "wall_h": round(total.wall_s / HOUR_S, 1),
         "run_h_a_link": round(
-            (total.wall_s - total.interrupted_s) / HOUR_S / (total.handovers + 1), 1
+            (total.wall_s - total.interrupted_s) / HOUR_S / (total.handovers + scenario.chains), 1
         ),
         "cpu_s": round(time.process_time() - begin, 1),
     }
@@ -165,16 +186,19 @@ def main() -> None:
     parser.add_argument("--nodes", default="1,2,8,16")
     parser.add_argument("--policies", default=POLICIES)
     parser.add_argument("--ahead", type=int, default=Scenario.ahead, help="successors in the queue")
+    parser.add_argument("--chains", type=int, default=1, help="of as many users, in each case")
+    parser.add_argument("--step", type=int, default=POLL_S, help="seconds between decisions")
     parser.add_argument("--time-min", type=int, metavar="HOURS", help="of a link; default: none")
     parser.add_argument("--extended", action="store_true", help="--time-min as in Slurm 26.05")
     parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".json"))
     args = parser.parse_args()
     rows = json.loads(args.out.read_text()) if args.out.exists() else []
-    kept = ("background", "nodes", "policy", "time_min_s", "extended")
-    done = {tuple(row[key] for key in kept) for row in rows}
+    kept = ("background", "nodes", "policy", "time_min_s", "extended", "chains", "step_s")
+    done = {tuple(row.get(key) for key in kept) for row in rows}
     for nodes in map(int, args.nodes.split(",")):
         base = Scenario(
-            chains=1,
+            chains=args.chains,
+            has_one_user=False,
             lasts_s=28 * DAY_S,
             link_nodes=nodes,
             ahead=args.ahead,
@@ -183,9 +207,10 @@ def main() -> None:
         )
         for name, (scenario, make) in cases_of(base, args.trace, args.months, args.seeds).items():
             for policy in args.policies.split(";"):
-                if (name, nodes, policy, base.time_min_s, base.time_min_extends) in done:
+                case = name, nodes, policy, base.time_min_s, base.time_min_extends
+                if (*case, args.chains, args.step) in done:
                     continue
-                rows.append(measured(name, policy, scenario, make))
+                rows.append(measured(name, policy, scenario, make, args.step))
                 print(rows[-1], flush=True)
                 args.out.write_text(json.dumps(rows, indent=1) + "\n")
 

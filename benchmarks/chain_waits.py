@@ -3,12 +3,14 @@
 usage: python -m benchmarks.chain_waits [--trace CSV --months 2023-01] [--seeds 1,2] [--nodes 8]
            [--every 4] [--out benchmarks/chain_waits.json]
 
-A chain's user holds its nodes all the time: links of `chain_goodput` that stand first in the queue.
-So fair-share puts him where a chain that never stops would. Every few hours a fork of the
-simulation tells when a further link would start that enters the queue now by its own priority,
-other users' later jobs included. So a table of releases and starts comes out.
+Every few hours a fork of the simulation tells when a link would start that enters the queue now,
+other users' later jobs included. So a table of releases and starts comes out, for two users:
 
-The bound is the best sequence of starts out of this table, by dynamic programming: two starts that
+alone    runs nothing else, so fair-share puts him first: no chain waits less
+holding  runs links all the time that stand first in the queue, so fair-share puts him where a
+         chain without interruption would be
+
+The bound is the best sequence of starts out of a table, by dynamic programming: two starts that
 lie further apart than a link lasts lose the difference, and each handover 10 minutes. It knows all
 waits, and has as many successors in the queue as it likes. What its links change for each other is
 left out, and it can only release at the times of the table.
@@ -30,6 +32,7 @@ from mirage.provision.chains.run import USER, Scenario
 from slurm_sim import JobSpec, Simulator
 from slurm_sim.seconds import DAY_S, HOUR_S
 
+QUANTILES = (0.1, 0.5, 0.9, 1.0)
 FIRST = 1_000_000
 """A priority above all others."""
 FAR_S = 14 * DAY_S
@@ -53,11 +56,14 @@ def start_s(simulator: Simulator, scenario: Scenario) -> int:
     return far_s if found is None else found
 
 
-def table(scenario: Scenario, simulator: Simulator, every_s: int) -> list[tuple[int, int]]:
+def table(
+    scenario: Scenario, simulator: Simulator, every_s: int, *, holding: bool
+) -> list[tuple[int, int]]:
     """(release, start) pairs."""
     simulator.run_until(scenario.warm_up_s)
     pairs = [(simulator.now_s, start_s(simulator, scenario))]
-    submit_links(scenario, simulator)
+    if holding:
+        submit_links(scenario, simulator)
     while simulator.now_s + every_s < scenario.end_s:
         simulator.run_until(simulator.now_s + every_s)
         pairs.append((simulator.now_s, start_s(simulator, scenario)))
@@ -96,21 +102,22 @@ def main() -> None:
             if (name, nodes) in done:
                 continue
             begun_s = time.process_time()
-            pairs = table(scenario, make(scenario), args.every * HOUR_S)
-            goodput, handovers = bound(pairs, scenario.limit_s, scenario.end_s)
-            waits_h = np.array([start - release for release, start in pairs]) / HOUR_S
-            row = {
-                "background": name,
-                "nodes": nodes,
-                "bound": round(goodput, 4),
-                "handovers": handovers,
-                "wait_h": {str(q): round(float(np.quantile(waits_h, q / 100)), 1) for q in (10, 50, 90, 100)},
-                "cpu_s": round(time.process_time() - begun_s, 1),
-                "pairs": pairs,
-            }
+            row: dict[str, object] = {"background": name, "nodes": nodes}
+            for user in ("alone", "holding"):
+                pairs = table(
+                    scenario, make(scenario), args.every * HOUR_S, holding=user == "holding"
+                )
+                goodput, handovers = bound(pairs, scenario.limit_s, scenario.end_s)
+                waits_h = np.array([start - release for release, start in pairs]) / HOUR_S
+                row[user] = {
+                    "bound": round(goodput, 4),
+                    "handovers": handovers,
+                    "wait_h": [round(float(np.quantile(waits_h, q)), 1) for q in QUANTILES],
+                }
+            row["cpu_s"] = round(time.process_time() - begun_s, 1)
             rows.append(row)
-            print({key: row[key] for key in row if key != "pairs"}, flush=True)
-            args.out.write_text(json.dumps(rows) + "\n")
+            print(row, flush=True)
+            args.out.write_text(json.dumps(rows, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -56,6 +56,8 @@ class Scenario:
     """Successors that a chain has in the queue at most."""
     partition: str | None = None
     """Of the chains; None: the cluster's default."""
+    has_one_user: bool = True
+    """All chains are of one user; False: each has a user of its own, named after it."""
     warm_up_s: int = 8 * DAY_S
     """The first chain is submitted after this long, into a cluster that is busy already."""
     watched_s: int = DAY_S
@@ -68,6 +70,10 @@ class Scenario:
             f"demo{number + 1:04}": self.warm_up_s + number * self.apart_s
             for number in range(self.chains)
         }
+
+    def user(self, chain: str) -> str:
+        """Whose chain it is."""
+        return USER if self.has_one_user else chain
 
     @property
     def end_s(self) -> int:
@@ -144,7 +150,7 @@ def run_chains(
         queue.append((simulator.now_s, waiting))
         done = simulator.now_s >= scenario.end_s
         if done or simulator.now_s % HOUR_S == 0:
-            chains = [store.links(USER, chain) for chain in scenario.begins_s]
+            chains = [store.links(scenario.user(chain), chain) for chain in scenario.begins_s]
             watch(
                 RunView(
                     policy=policy.name,
@@ -248,7 +254,7 @@ class ChainJobs:
                 self._scenario.link_nodes,
                 self._scenario.limit_s,
                 self._scenario.run_s,
-                user=USER,
+                user=self._scenario.user(tag.chain_id),
                 partition=self._scenario.partition,
                 dependency=after,
                 comment=format_tag(tag),

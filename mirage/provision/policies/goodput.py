@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mirage.chain.durations import format_duration
-from mirage.chain.handoff import RECENT
+from mirage.chain.handoff import LEAST_PART, RECENT
 from mirage.config import GoodputConfig
 from mirage.domain import Action, Job, Mode, Penalties, RunLaw
 from mirage.ports import Advice, BatchPolicy, Observation, Policy
@@ -62,8 +62,10 @@ that old, it is not released.
 """
 MOST_SHORT = 2
 """With so many short links among the last handovers the known waits are not those of the chain."""
-LEAST_AFTER_SHORT = 1 / 2
-"""Of a link's length: after short links a predecessor runs for so long before the next release."""
+LEAST_AFTER_SHORT = 1 / LEAST_PART
+"""Of a link's length: after short links a predecessor runs for so long before the next release.
+What is let in then ends no link too early.
+"""
 NAME = "goodput"
 
 

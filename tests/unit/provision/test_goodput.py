@@ -117,14 +117,14 @@ def test_it_is_released_also_once_its_predecessor_may_end_at_any_moment():
     assert GOODPUT.decide(train(0, [sample(HOUR)])).action is Action.RELEASE
 
 
-def test_after_short_links_a_predecessor_runs_for_half_of_its_time():
+def test_after_short_links_a_predecessor_runs_for_a_quarter_of_its_time():
     observation = train(48 * HOUR, [sample(60 * HOUR)] * 9)
     once = replace(observation, short_handovers=1)
     assert GOODPUT.decide(once).action is Action.RELEASE
     advice = GOODPUT.decide(replace(observation, short_handovers=2))
     assert advice.action is Action.WAIT
     assert advice.reason.startswith("[short-links] 2 of this chain's last 4 handovers")
-    for remaining_h, action in ((25, Action.WAIT), (24, Action.RELEASE)):
+    for remaining_h, action in ((37, Action.WAIT), (36, Action.RELEASE)):
         later = train(remaining_h * HOUR, [sample(60 * HOUR)] * 9)
         assert GOODPUT.decide(replace(later, short_handovers=2)).action is action
 
