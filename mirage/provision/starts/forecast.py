@@ -10,6 +10,7 @@ import numpy as np
 from mirage.chain.durations import format_duration
 from mirage.domain import Job, JobState
 from mirage.errors import InputError
+from mirage.figures.words import several
 from mirage.provision.learn.episode import Floats
 from slurm_sim.files import read_text
 from slurm_sim.formats import parse_json
@@ -34,7 +35,7 @@ class JobShape:
     def instead_of(self, other: JobShape) -> str:
         """What is less than in the other, for people."""
         if self.nodes != other.nodes:
-            return f"{self.nodes} nodes instead of {other.nodes}"
+            return f"{several(self.nodes, 'node')} instead of {other.nodes}"
         return f"{_limit(self.time_limit_s)} instead of {_limit(other.time_limit_s)}"
 
     def job(self, job_id: int, user: str, now_s: int, *, gpus: int = 0, account: str = "") -> Job:

@@ -45,7 +45,7 @@ def test_a_shape_gets_a_range_a_reason_and_the_shapes_beside_it(slurm, capsys):
     assert "2 nodes for 40 min in gpu: starts in " in out
     assert "Why: the last 13 " in out
     assert "20 min instead of 40 min: " in out
-    assert "1 nodes instead of 2: " in out
+    assert "1 node instead of 2: " in out
 
 
 def test_a_pending_job_gets_its_own_as_json(slurm, capsys):

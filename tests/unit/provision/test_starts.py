@@ -264,7 +264,7 @@ def test_a_shape_is_answered_from_records_alone():
     asked, shorter, smaller = found.forecasts
     assert str(asked.shape) == "2 nodes for 2 h in batch"
     assert shorter.shape.instead_of(asked.shape) == "1 h instead of 2 h"
-    assert smaller.shape.instead_of(asked.shape) == "1 nodes instead of 2"
+    assert smaller.shape.instead_of(asked.shape) == "1 node instead of 2"
     assert 0 <= asked.forecast.wait_s[0] <= asked.forecast.wait_s[1] <= asked.forecast.wait_s[2]
     assert asked.forecast.method == "like jobs"
 
