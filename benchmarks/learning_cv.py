@@ -34,6 +34,13 @@ from slurm_sim.seconds import HOUR_S
 
 RESULT = Path("benchmarks/learning_cv.json")
 BLOCKS = 5
+LOADS = {
+    "heavy": (Load.HEAVY,),
+    "medium": (Load.MEDIUM,),
+    "heavy and medium": (Load.HEAVY, Load.MEDIUM),
+    "light": (Load.LIGHT,),
+    "all": tuple(Load),
+}
 HELD_OUT = 0.2
 
 
@@ -101,7 +108,7 @@ def _judge(method: str, folder: Path, seed: int) -> None:
         for i in own:
             found[:, i] = [spent_h(model, samples[i], taste) for taste in TASTES]
             if isinstance(model, Forecaster):
-                laws[int(i)] = _chances_of(model.law(States.of(samples[i])))
+                laws[int(i)] = law_chances(model.law(States.of(samples[i])))
     _kept(method, folder, seed).parent.mkdir(exist_ok=True)
     if laws:
         ordered = np.concatenate([laws[i] for i in range(len(samples))])
@@ -109,22 +116,23 @@ def _judge(method: str, folder: Path, seed: int) -> None:
     np.save(_kept(method, folder, seed), found)
 
 
-def _chances_of(law: Law) -> Vectors:
+def law_chances(law: Law) -> Vectors:
+    """(n, durations): the chances of longer waits."""
     columns = [law.exceeded_at(np.full(len(law.waits_s), at_s)) for at_s in DURATIONS_S]
     return np.stack(columns, axis=1).astype(np.float32)
 
 
 def forecasts(laws: Sequence[Floats], episodes: Sequence[Episode]) -> Iterator[dict[str, Any]]:
     """Mean score in hours, and the shares of waits at most as long as three quantiles, by load."""
-    for load in (*Load, None):
+    for name, loads in LOADS.items():
         rows = [
             _scores(Law.of_chances(law), each)
             for law, each in zip(laws, episodes, strict=True)
-            if load in (None, each.load)
+            if each.load in loads
         ]
         scores_h, below = (np.concatenate(part) for part in zip(*rows, strict=True))
         yield {
-            "load": "all" if load is None else load.value,
+            "load": name,
             "score_h": round(float(scores_h.mean()), 2),
             "at_most": [round(float(share), 2) for share in below.mean(axis=0)],
         }
@@ -155,12 +163,14 @@ def summary(
         total_s = (taste.interruption + taste.overlap) * HOUR_S
         costs = [each.costs_s(taste) / total_s for each in ordered]
         best, never = np.array([[cost.min(), cost[-1]] for cost in costs]).T
-        for load in (*Load, None):
-            mask = np.array([load in (None, each.load) for each in ordered])
+        for name, loads in LOADS.items():
+            mask = np.array([each.load in loads for each in ordered])
+            if not mask.any():
+                continue
             penalty = mine[row, order]
             line: dict[str, Any] = {
                 "penalties": f"{taste.interruption:g}:{taste.overlap:g}",
-                "load": "all" if load is None else load.value,
+                "load": name,
                 "episodes": int(mask.sum()),
                 "penalty_h": round(float(penalty[mask].mean()), 3),
             }
@@ -173,6 +183,19 @@ def summary(
                     line["difference"] = round(float(more[mask].sum() / saved[mask].sum()), 3)
                     line["difference_95"] = edges and [round(edge, 3) for edge in edges]
             yield line
+
+
+def by_ends(
+    mine: Floats, theirs: Floats | None, episodes: Sequence[Episode]
+) -> dict[str, list[dict[str, Any]]]:
+    """`summary` of all pairs, and apart of those whose predecessor runs to its limit."""
+    early = np.array([each.ends_early for each in episodes])
+    found = {}
+    for part, mask in (("all ends", early | True), ("to the limit", ~early), ("early end", early)):
+        chosen = [each for each, is_in in zip(episodes, mask, strict=True) if is_in]
+        other = None if theirs is None else theirs[:, mask]
+        found[part] = list(summary(mine[:, mask], other, chosen))
+    return found
 
 
 def main() -> None:
@@ -189,7 +212,9 @@ def main() -> None:
     episodes = has_points(args.samples / "train")
     theirs = penalties(args.than, args.samples, args.seeds[0]) if args.than else None
     rows = json.loads(RESULT.read_text()) if RESULT.exists() else []
+    spent_s = {each["method"]: each["cpu_s"] for each in rows}
     for method in args.methods:
+        is_kept = all(_kept(method, args.samples, seed).exists() for seed in args.seeds)
         began_s = time.process_time()
         every = [penalties(method, args.samples, seed) for seed in args.seeds]
         mine = np.mean(every, axis=0)
@@ -197,16 +222,18 @@ def main() -> None:
             "method": method,
             "than": args.than,
             "seeds": args.seeds,
-            "cpu_s": round(time.process_time() - began_s),
+            "cpu_s": (spent_s.get(method) or None)
+            if is_kept
+            else round(time.process_time() - began_s),
             "load_average": round(os.getloadavg()[0], 1),
-            "results": list(summary(mine, None if method == args.than else theirs, episodes)),
+            **by_ends(mine, None if method == args.than else theirs, episodes),
             "each seed": [list(summary(each, None, episodes)) for each in every],
         }
         if laws := chances(method, args.samples, args.seeds[0]):
             row["forecasts, first seed"] = list(forecasts(laws, episodes))
         rows = [*(each for each in rows if each["method"] != method), row]
         RESULT.write_text(json.dumps(rows, indent=1) + "\n")
-        for line in row["results"]:
+        for line in row["all ends"]:
             print(method, *line.values(), flush=True)
 
 

@@ -1,9 +1,10 @@
 """What heads that learn to stop bring over the exact rule on a law of the wait, by cross-validation.
 
-    python -m benchmarks.stopping_heads --samples DIR [--heads pg,dqn,equation4] [--seeds 1,2,3,4,5]
+    python -m benchmarks.stopping_heads --samples DIR [--law mlp-law] [--heads pg,dqn,equation4]
+        [--seeds 1,2,3,4,5]
 
 DIR is `mirage train --samples`'s. A head is a small network over twelve numbers of a decision point:
-what the law of `mlp-law` says of it. Every law is of networks that never saw the episode's
+what a law of the wait says of it. Every law is of networks that never saw the episode's
 block, and each block is judged by heads of the other blocks. `pg` climbs the exact expected reward
 of a stopping policy that begins as the rule. `dqn` corrects the rule's two Q-values by the Bellman
 target, looking two hours ahead along the present policy; `equation4` looks one step ahead. The laws
@@ -35,7 +36,6 @@ from mirage.rl.fit import cosine, descend, seeded, set_rate
 from slurm_sim.seconds import HOUR_S
 
 RESULT = Path("benchmarks/stopping_heads.json")
-FOUNDATION = "mlp-law"
 STEPS, BATCH, RATE, DECAY = 300, 32, 3e-3, 1e-3
 """Gradient steps, episodes a step; AdamW's learning rate and weight decay."""
 SHARPER = 3.0
@@ -235,6 +235,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--samples", required=True, type=Path)
+    parser.add_argument("--law", default="mlp-law", help="method whose law the heads see")
     parser.add_argument("--heads", type=lambda text: text.split(","), default=list(HEADS))
     parser.add_argument(
         "--seeds",
@@ -244,13 +245,14 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(1)
     samples = has_points(args.samples / "train")
-    laws = chances(FOUNDATION, args.samples, 1)
-    assert laws is not None, f"remove {FOUNDATION}-1.npy, which has no laws beside it"
+    laws = chances(args.law, args.samples, 1)
+    assert laws is not None, f"remove cv/{args.law}-1.npy, which has no laws beside it"
     rows = json.loads(RESULT.read_text()) if RESULT.exists() else []
     for head in args.heads:
         began_s = time.process_time()
         rule, mine = penalties(samples, laws, head, args.seeds)
         row = {
+            "law": args.law,
             "head": head,
             "seeds": args.seeds,
             "cpu_s": round(time.process_time() - began_s),
@@ -259,7 +261,8 @@ def main() -> None:
             "head, mean of seeds, to the rule": list(summary(mine.mean(axis=0), rule, samples)),
             "each seed": [list(summary(each, rule, samples)) for each in mine],
         }
-        rows = [*(each for each in rows if each["head"] != head), row]
+        others = (each for each in rows if (each["law"], each["head"]) != (args.law, head))
+        rows = [*others, row]
         RESULT.write_text(json.dumps(rows, indent=1) + "\n")
         for line in row["head, mean of seeds, to the rule"]:
             print(head, *line.values(), flush=True)

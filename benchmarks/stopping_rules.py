@@ -16,6 +16,8 @@ decision, but for those named `bound`. The summary goes to benchmarks/stopping_r
 - `bound: waits known`: the waits are told, the end is not.
 
 Recalibration is judged on pairs of the logged queue, since augmented ones have queues of their own.
+`light` has the overlap under light load by the plain rule, and apart from it the pairs at whose
+decisions no release would have waited for 10 minutes: there no queue came by.
 """
 
 from __future__ import annotations
@@ -29,11 +31,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.learning_cv import chances, has_points, summary
+from benchmarks.learning_cv import by_ends, chances, has_points
 from mirage.domain import Penalties
 from mirage.provision.learn.card import TASTES
 from mirage.provision.learn.drawing import Mix
-from mirage.provision.learn.episode import STEP_S, Episode, Floats
+from mirage.provision.learn.episode import STEP_S, Episode, Floats, Load
 from mirage.provision.learn.law import DURATIONS_S, LONGEST_S, Law, assess
 from mirage.provision.learn.model import DEFAULT_TRAITS, Flags, States, would_start_now
 from slurm_sim.seconds import DAY_S, HOUR_S
@@ -69,12 +71,15 @@ class Pair:
     def states(self, taste: Penalties) -> States:
         return States.of(self.episode, taste.interruption, taste.overlap)
 
-    def spent_h(self, release: Flags, taste: Penalties) -> float:
-        """Hours at e_I + e_O = 1 of a rule that wants to release at these decision points."""
+    def chosen(self, release: Flags, taste: Penalties) -> int:
+        """Which outcome is that of a rule that wants to release at these decision points."""
         allowed = release & ~would_start_now(_GUARDED, self.states(taste))
-        at = int(allowed.argmax()) if allowed.any() else len(self.episode)
-        costs_s = self.episode.costs_s(taste)
-        return float(costs_s[at] / ((taste.interruption + taste.overlap) * HOUR_S))
+        return int(allowed.argmax()) if allowed.any() else len(self.episode)
+
+    def spent_h(self, release: Flags, taste: Penalties) -> float:
+        """Hours at e_I + e_O = 1 of such a rule."""
+        costs_s = self.episode.costs_s(taste)[self.chosen(release, taste)]
+        return float(costs_s / ((taste.interruption + taste.overlap) * HOUR_S))
 
 
 Rule = Callable[[Pair, Penalties], Flags]
@@ -225,16 +230,32 @@ def _spent(pairs: Sequence[Pair], rule: Rule) -> Floats:
 def row(name: str, pairs: Sequence[Pair], rule: Rule) -> dict[str, Any]:
     """With the pairs to their limit apart from those that end early."""
     mine, theirs = _spent(pairs, rule), _spent(pairs, plain)
-    early = np.array([pair.episode.ends_early for pair in pairs])
-    found: dict[str, Any] = {"rule": name}
-    for part, chosen in (
-        ("all ends", early | True),
-        ("to the limit", ~early),
-        ("early end", early),
-    ):
-        episodes = [pair.episode for pair, is_in in zip(pairs, chosen, strict=True) if is_in]
-        found[part] = list(summary(mine[:, chosen], theirs[:, chosen], episodes))
-    return found
+    return {"rule": name, **by_ends(mine, theirs, [pair.episode for pair in pairs])}
+
+
+def light(pairs: Sequence[Pair]) -> Iterator[dict[str, Any]]:
+    """Of the logged pairs under light load: mean interruption and overlap of the plain rule."""
+    calm = [
+        pair
+        for pair in pairs
+        if pair.episode.load is Load.LIGHT and not pair.episode.tags.get("augmentation")
+    ]
+    came_by = np.array([bool((pair.episode.waits_s >= STEP_S).any()) for pair in calm])
+    for taste in TASTES:
+        at = [pair.chosen(plain(pair, taste), taste) for pair in calm]
+        ends = zip(calm, at, strict=True)
+        hours = np.array(
+            [[it.episode.interruption_s[k], it.episode.overlap_s[k]] for it, k in ends]
+        )
+        for name, mask in (("all", came_by | True), ("no queue came by", ~came_by)):
+            mean_h = hours[mask].mean(axis=0) / HOUR_S
+            yield {
+                "penalties": f"{taste.interruption:g}:{taste.overlap:g}",
+                "pairs": name,
+                "episodes": int(mask.sum()),
+                "interruption_h": round(float(mean_h[0]), 3),
+                "overlap_h": round(float(mean_h[1]), 3),
+            }
 
 
 def main() -> None:
@@ -251,7 +272,8 @@ def main() -> None:
     rows = []
     for name, chosen, rule in rules(pairs):
         rows.append(row(name, chosen, rule))
-        RESULT.write_text(json.dumps({"law": args.law, "rows": rows}, indent=1) + "\n")
+        found = {"law": args.law, "light": list(light(pairs)), "rows": rows}
+        RESULT.write_text(json.dumps(found, indent=1) + "\n")
         for line in rows[-1]["all ends"]:
             print(name, *line.values(), flush=True)
 

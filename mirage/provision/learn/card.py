@@ -31,6 +31,10 @@ LIMITS = (
 )
 
 
+Choices = dict[Penalties, list[int]]
+"""Of each ratio the chosen outcome of each episode."""
+
+
 @runtime_checkable
 class Descendant(Protocol):
     """A `Model` that continued from another."""
@@ -72,17 +76,28 @@ def card(
     sections = {
         "Learnt from": markdown_table(("", ""), facts.items()) if facts else [],
         "Notes on the job history and the cluster": [f"- {note}" for note in notes],
-        f"On {len(episodes)} episodes of {held}, never trained on": (
-            [] if model is None or not episodes else _results(model, episodes)
-        ),
-        "Beside its foundation": (
-            [] if model is None or base is None else _beside(model, base, episodes)
-        ),
-        "By the predecessor's end": [] if model is None else _by_ends(model, episodes),
-        "Forecasts of the wait": forecast_table(model, episodes),
+        **({} if model is None or not episodes else _judgement(model, base, episodes, held)),
     }
     title = f"{recipe.method} for {about.cluster}"
     return card_text(title, [summary, *_remarks(model, episodes)], sections, LIMITS)
+
+
+def _judgement(
+    model: Model, base: Model | None, judged: Sequence[Episode], held: str
+) -> dict[str, list[str]]:
+    """The sections on the validation part."""
+    chosen = choices(model, judged)
+    return {
+        f"On {len(judged)} episodes of {held}, never trained on": _results(chosen, judged),
+        "Beside its foundation": [] if base is None else _beside(model, chosen, base, judged),
+        "By the predecessor's end": ends_table(judged, TASTES, chosen),
+        "Forecasts of the wait": forecast_table(model, judged),
+    }
+
+
+def choices(model: Model, judged: Sequence[Episode]) -> Choices:
+    """What it chooses for each of the episodes, as `choice`."""
+    return {taste: [choice(model, each, taste) for each in judged] for taste in TASTES}
 
 
 def _day(time_s: int) -> str:
@@ -115,36 +130,33 @@ def gates(model: Mixture, judged: Sequence[Episode]) -> Floats:
     return np.concatenate([model.gate(States.of(each).every(12)) for each in judged])
 
 
-def _beside(model: Model, base: Model, judged: Sequence[Episode]) -> list[str]:
+def _beside(model: Model, chosen: Choices, base: Model, judged: Sequence[Episode]) -> list[str]:
     """What online learning changed: mean penalties, and the weights."""
     rows = []
-    for taste in TASTES:
-        for load in Load:
-            if group := [each for each in judged if each.load is load]:
-                spent = (_mean_h(group, taste, kind) for kind in (base, model))
-                ratio = f"{taste.interruption:g}:{taste.overlap:g}"
-                rows.append((ratio, load.value, *(f"{hours:.2f}" for hours in spent)))
+    for taste, theirs in choices(base, judged).items():
+        for load in (load for load in Load if any(each.load is load for each in judged)):
+            spent = (_mean_h(judged, load, taste, at) for at in (theirs, chosen[taste]))
+            ratio = f"{taste.interruption:g}:{taste.overlap:g}"
+            rows.append((ratio, load.value, *(f"{hours:.2f}" for hours in spent)))
     table = markdown_table(("penalties I:O", "load", f"`{base.name}` (h)", "ours (h)"), rows)
-    words = "Mean penalties. Both have one seed."
+    words = "Mean penalties, each of one training."
     if isinstance(model, Descendant):
         words += (
             f" The weights are {model.distance(base):.1%} from the foundation's (norm of the"
             " difference by the norm)."
         )
-    return [*table, "", words] if rows else []
+    return [*table, "", words]
 
 
-def _mean_h(group: Sequence[Episode], taste: Penalties, model: Model) -> float:
-    costs_s = [each.costs_s(taste)[choice(model, each, taste)] for each in group]
+def _mean_h(
+    judged: Sequence[Episode], load: Load, taste: Penalties, chosen: Sequence[int]
+) -> float:
+    picked = zip(judged, chosen, strict=True)
+    costs_s = [each.costs_s(taste)[at] for each, at in picked if each.load is load]
     return float(np.mean(costs_s)) / HOUR_S
 
 
-def _by_ends(model: Model, judged: Sequence[Episode]) -> list[str]:
-    chosen = {taste: [choice(model, each, taste) for each in judged] for taste in TASTES}
-    return ends_table(judged, TASTES, chosen)
-
-
-def _results(model: Model, judged: Sequence[Episode]) -> list[str]:
+def _results(chosen: Choices, judged: Sequence[Episode]) -> list[str]:
     head = (
         "penalties I:O",
         "load",
@@ -155,13 +167,12 @@ def _results(model: Model, judged: Sequence[Episode]) -> list[str]:
         "under 10 min",
         "penalty of the oracle, ours, reactive (h)",
     )
-    groups = {load: [episode for episode in judged if episode.load is load] for load in Load}
-    rows = [
-        _row(model, group, load, penalties)
-        for penalties in TASTES
-        for load, group in groups.items()
-        if group
-    ]
+    rows = []
+    for penalties, ours in chosen.items():
+        for load in Load:
+            picked = [it for it in zip(judged, ours, strict=True) if it[0].load is load]
+            if picked:
+                rows.append(_row(picked, load, penalties))
     return [
         *markdown_table(head, rows),
         "",
@@ -174,9 +185,9 @@ def _results(model: Model, judged: Sequence[Episode]) -> list[str]:
 
 
 def _row(
-    model: Model, group: Sequence[Episode], load: Load, penalties: Penalties
+    picked: Sequence[tuple[Episode, int]], load: Load, penalties: Penalties
 ) -> tuple[str, ...]:
-    ours = [choice(model, episode, penalties) for episode in group]
+    group, ours = zip(*picked, strict=True)
     best = [episode.best(penalties) for episode in group]
 
     def mean(value: Callable[[Episode, int], float], chosen: Sequence[int]) -> float:
