@@ -259,8 +259,7 @@ def _publish(args: argparse.Namespace) -> int:
             f"--every {args.every}: every state would be stale after --valid {args.valid} seconds."
         )
     agents = agents_of(args.model or "", args.flavors or "")
-    if args.trace:
-        _check_on(agents, args.trace)
+    _check_on(agents, args.trace)
     runner = Runner()
     cluster, publisher = (
         CommandCluster(runner),
@@ -282,11 +281,19 @@ def _publish(args: argparse.Namespace) -> int:
     return 0
 
 
-def _check_on(agents: Sequence[Agent], trace: Path) -> None:
+def _check_on(agents: Sequence[Agent], trace: Path | None) -> None:
+    """Agents that keep jobs off partitions are published with a proof on the site's history only."""
     from mirage.routing.state import Variant
 
     if agents[0].variant is not Variant.CHOICE:
-        raise InputError(f"--trace {trace}: give --model with agents of `--variant choice`.")
+        if trace:
+            raise InputError(f"--trace {trace}: give --model with agents of `--variant choice`.")
+        return
+    if trace is None:
+        raise InputError(
+            "--model: give --trace with the site's job history too. On another site's jobs agents can"
+            " make jobs finish much later (docs/routing.md)."
+        )
     from mirage.routing.proof import check_on_history
 
     proof = check_on_history(agents, trace)

@@ -70,7 +70,7 @@ def check_on_history(agents: Sequence[Agent], trace: Path) -> Proof:
     if not proof.holds:
         raise InputError(
             f"{trace}: jobs are not over sooner by these agents than without: mean completion"
-            f" {proof} of that without agents. Publish `--flavors` without a model, or train them on"
-            " this history (docs/routing.md)."
+            f" {proof} of that without agents. Publish `--flavors` without a model"
+            " (docs/routing.md)."
         )
     return proof

@@ -333,6 +333,8 @@ def test_agents_that_gain_nothing_on_the_sites_history_are_not_published(
     words = ["route", "publish", "--trace", str(trace), "--run", str(tmp_path)]
     assert main([*words, "--model", str(tmp_path / "m")]) == 2
     assert "not over sooner by these agents" in capsys.readouterr().err
+    assert main(["route", "publish", "--model", str(tmp_path / "m")]) == 2
+    assert "give --trace with the site's job history" in capsys.readouterr().err
     assert main([*words, "--flavors", str(ROOT / "mirage/routing/flavors.toml")]) == 2
     assert "agents of `--variant choice`" in capsys.readouterr().err
     assert not (tmp_path / "routing.state").exists()
