@@ -101,7 +101,7 @@ def cleared_backlog(scenario: Scenario) -> Simulator:
 
 def test_after_a_backlog_has_cleared_links_are_not_let_go_for_nothing() -> None:
     """The known waits say 10 h, and a successor starts at once: two links of 12 h are cut short,
-    then links run to their end. Three of those, and the policy tries again.
+    then each runs for a quarter of its time at least. Without the guard all would run for 2 h.
     """
     calm = Scenario(
         chains=1, lasts_s=2 * DAY_S, warm_up_s=DAY_S, link_nodes=1, limit_s=12 * HOUR_S, ahead=1
@@ -110,7 +110,7 @@ def test_after_a_backlog_has_cleared_links_are_not_let_go_for_nothing() -> None:
     links = run_chains(calm, lambda _: goodput, lambda _: None, cleared_backlog).chains[0]
     runs_h = [(link.end_s - link.start_s) / HOUR_S for link in links if link.end_s and link.start_s]
     assert sum(run_h < 3 for run_h in runs_h) <= 4, runs_h
-    assert max(runs_h) > 11
+    assert len(runs_h) <= 16, runs_h
 
 
 def test_an_oracle_is_hardly_interrupted() -> None:
