@@ -143,7 +143,9 @@ def _on_ray(
             " tokens, set RAY_AUTH_MODE=token, and have the cluster's in ~/.ray/auth_token or"
             " RAY_AUTH_TOKEN."
         ) from error
-    remote, shared = ray.remote(function), ray.put(context)
+    # Ray's default fills one machine before it uses the next.
+    remote = ray.remote(function).options(scheduling_strategy="SPREAD")
+    shared = ray.put(context)
     item_of = {remote.remote(shared, item): item for item in items}
     waiting = list(item_of)
     try:

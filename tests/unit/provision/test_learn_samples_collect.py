@@ -333,15 +333,20 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         if address == "nowhere":
             raise ConnectionError("no answer")
 
+    def remote(function: Callable[..., object]) -> SimpleNamespace:
+        handle = SimpleNamespace(
+            remote=lambda shared, item: keep(lambda: function(values[shared], item))
+        )
+        handle.options = lambda **_: handle
+        return handle
+
     functions = {
         "init": init,
         "put": keep,
         "get": get,
         "wait": lambda waiting: (waiting[-1:], waiting[:-1]),
         "cancel": values.pop,
-        "remote": lambda function: SimpleNamespace(
-            remote=lambda shared, item: keep(lambda: function(values[shared], item))
-        ),
+        "remote": remote,
         "exceptions": SimpleNamespace(RayTaskError=RayTaskError),
     }
     for name, value in functions.items():
