@@ -4,6 +4,7 @@ A setting is a name of `SETTINGS`, or a TOML file that changes one:
 
     base = "small"
     types = ["vgg-16", "dssm"]   # of the base's job types; default: all
+    drawn_types = 1          # jobs are of the first so many of them; the others come later (Figure 15)
     [world]                  # fields of `ElasticConfig`
     servers = 20
     [workload]               # fields of `ElasticWorkload`
@@ -255,6 +256,8 @@ def changed(record: Mapping[str, Any], path: Path) -> ElasticSetting:
     setting = SETTINGS[base]()
     if "types" in record:
         setting = _with_types(setting, record.pop("types"), f"{path}: types")
+    if "drawn_types" in record:
+        setting = _with_drawn(setting, record.pop("drawn_types"), f"{path}: drawn_types")
     world = _with(setting.world, record.pop("world", {}), f"{path}: [world]")
     options: dict[str, Any] = {"name": path.stem, "summary": f"{base}, changed by {path.name}"}
     if "workload" in record:
@@ -281,6 +284,17 @@ def _with_types(setting: ElasticSetting, names: object, where: str) -> ElasticSe
     workload = replace(setting.workload, types=chosen)
     world = replace(setting.world, types=chosen)
     return replace(setting, world=world, workload=workload, draw=partial(draw, workload))
+
+
+def _with_drawn(setting: ElasticSetting, count: object, where: str) -> ElasticSetting:
+    """With jobs of the first ``count`` types alone. Raises InputError."""
+    types = setting.world.types
+    if setting.workload is None:
+        raise InputError(f"{where}: the jobs of {setting.name!r} are given, not drawn.")
+    if type(count) is not int or not 1 <= count <= len(types):
+        raise InputError(f"{where}: expected 1 to {len(types)}, got {count!r}.")
+    workload = replace(setting.workload, types=tuple(types[:count]))
+    return replace(setting, workload=workload, draw=partial(draw, workload))
 
 
 def _with(of: T, table: object, where: str) -> T:

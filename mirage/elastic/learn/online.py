@@ -24,7 +24,7 @@ and then, each in its own share of the decisions. Job-aware exploration: in one 
 states, with probability `exploration`, the action is the one that mends it (section 4.3).
 
 The network has weights of its own for each place of a batch. So jobs are in a random order here,
-unless the teacher went by arrival. An episode ends as half of its clusters are over: what is left
+whatever the teacher's: it has an order of arrival to copy, and here there is none. An episode ends as half of its clusters are over: what is left
 then has few jobs, and little to learn from.
 """
 
@@ -219,10 +219,8 @@ class OnlineLearner:
         *,
         places: int,
         options: OnlineOptions,
-        shuffle: bool,
         seed: int,
     ) -> None:
-        """``shuffle``: whether the jobs of a batch are in a random order."""
         self._networks, self._config, self._options = networks, config, options
         self._encoder, self._places = encoder, places
         self._sequences, self._seed = sequences, seed
@@ -239,7 +237,7 @@ class OnlineLearner:
             encoder=encoder,
             act=self._act,
             places=places,
-            shuffle=self._rng if shuffle else None,
+            shuffle=self._rng,
         )
         features = encoder.size(len(config.types))
         slots = options.replay * options.clusters

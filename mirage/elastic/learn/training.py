@@ -311,10 +311,6 @@ class _Training:
             cpu_s=time.process_time() - cpu,
         )
 
-    @property
-    def _shuffles(self) -> bool:
-        return _shuffles(self.plan, self._options)
-
     def _draw(self, count: int) -> list[ElasticJobs]:
         return [self.plan.setting.draw(self._rng) for _ in range(count)]
 
@@ -354,7 +350,7 @@ class _Training:
                 rate=options.rate,
                 loss=options.loss,
                 smoothing=options.smoothing,
-                shuffle=self._shuffles,
+                shuffle=options.shuffles(None if log else plan.teacher),
                 seed=seed,
                 progress=self._progress,
             )
@@ -384,7 +380,6 @@ class _Training:
                 self._draw,
                 places=model.about.places,
                 options=options.online,
-                shuffle=self._shuffles,
                 **common,
             )
             return learn_online(learner, model.networks, options.online, **scoring).score
@@ -426,10 +421,6 @@ def begin_with(model: ElasticModel, start: ElasticModel) -> None:
         ) from error
 
 
-def _shuffles(plan: ElasticPlan, options: TrainingOptions) -> bool:
-    return options.supervised.shuffles(None if plan.log else plan.teacher)
-
-
 def _member(plan: ElasticPlan, options: TrainingOptions, nth: int) -> FederatedMember:
     """A cluster of a federation, with jobs of its own."""
     model = new_model(
@@ -443,7 +434,6 @@ def _member(plan: ElasticPlan, options: TrainingOptions, nth: int) -> FederatedM
         lambda count: [plan.setting.draw(rng) for _ in range(count)],
         places=model.about.places,
         options=options.online,
-        shuffle=_shuffles(plan, options),
         seed=100 * plan.seed + nth,
     )
     return FederatedMember(model.networks, learner)
@@ -456,8 +446,12 @@ def save_result(folder: Path, result: ElasticTrainingResult) -> None:
     agreement = (
         f"Decisions that agree with the teacher's after the first phase: {result.agreement:.1%}."
     )
-    if math.isnan(result.agreement):
-        agreement = f"Untrained it was {about.teacher}."
+    if "start" in result.scores:
+        agreement = "It began with a saved model."
+    elif math.isnan(result.agreement):
+        agreement = (
+            f"Untrained it was {about.teacher}." if about.places == 0 else "It copied nobody."
+        )
     save_model(
         folder,
         result.model,

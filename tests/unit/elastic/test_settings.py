@@ -66,3 +66,18 @@ def test_unknown_names_are_refused(tmp_path):
         read_setting("huge")
     with pytest.raises(InputError, match="can't be read"):
         read_setting(str(tmp_path / "none.toml"))
+
+
+def test_jobs_of_the_first_types_alone_leave_the_world_as_it_is(tmp_path):
+    path = tmp_path / "four.toml"
+    path.write_text('base = "small"\ndrawn_types = 4\n[workload]\njobs = 40\n')
+    setting = read_setting(str(path))
+    (jobs,) = setting.sequences(Part.TRAINING, 1, 1)
+    assert sorted(set(jobs.type_index.tolist())) == [0, 1, 2, 3]
+    assert len(setting.world.types) == 8
+    path.write_text('base = "small"\ndrawn_types = 9\n')
+    with pytest.raises(InputError, match="drawn_types: expected 1 to 8, got 9"):
+        read_setting(str(path))
+    path.write_text('base = "pollux"\ndrawn_types = 2\n')
+    with pytest.raises(InputError, match="are given, not drawn"):
+        read_setting(str(path))
