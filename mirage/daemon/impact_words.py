@@ -52,7 +52,8 @@ def _handover_cost(found: Impact) -> list[str]:
     each = format_duration(found.handover_cost_s / found.training)
     return [
         f"{several(found.training, 'handover')} of training chains cost"
-        f" {hours(found.handover_cost_s)} h ({each} each) for saving and starting again."
+        f" {hours(found.handover_cost_s)} h ({each} each) for saving and starting again. A time limit"
+        " that they give up costs nothing else."
     ]
 
 

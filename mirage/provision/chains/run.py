@@ -54,6 +54,8 @@ class Scenario:
     mode: Mode = Mode.TRAIN
     ahead: int = AHEAD[Mode.TRAIN]
     """Successors that a chain has in the queue at most."""
+    segments: int = MAX_SEGMENTS
+    """Links that a chain has at most."""
     partition: str | None = None
     """Of the chains; None: the cluster's default."""
     has_one_user: bool = True
@@ -222,7 +224,7 @@ class ChainJobs:
         tag = ChainTag(
             chain_id=chain,
             segment=1,
-            segments=MAX_SEGMENTS,
+            segments=self._scenario.segments,
             predecessor_id=None,
             mode=self._scenario.mode,
             penalties=Penalties(),

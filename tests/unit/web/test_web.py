@@ -432,6 +432,21 @@ def test_a_service_that_only_observes_would_have_saved(
     assert "with Mirage (measured)" not in text
 
 
+def test_what_training_chains_give_up_costs_their_handovers(
+    site: WebSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    summary = site.desk.audit_summary.latest(60)
+    assert summary.found is not None
+    impact = summary.found["impact"] | {"training": 1, "handover_cost_s": 900}
+    found = summary.found | {"impact": impact}
+    assert "of training chains" not in Browser().get(site.url).text
+    monkeypatch.setattr(
+        site.desk.audit_summary, "latest", lambda _max_age_s: replace(summary, found=found)
+    )
+    words = "1 handover is of training chains: a time limit that they give up costs 0.25 h in all"
+    assert words in Browser().get(site.url).text
+
+
 # --- the service goes on, whatever visitors do
 
 
