@@ -162,6 +162,7 @@ def squeue(state: dict[str, Any], args: list[str], user: str) -> None:
     assert {"-h", "-a", "-r"} <= set(args), args
     assert os.environ["SLURM_TIME_FORMAT"] == "%s"
     ids = [int(word) for word in (_option(args, "-j") or "").split(",") if word]
+    whose = _option(args, "-u")
     alive = {PENDING, RUNNING, "COMPLETING"}
     states = alive if _option(args, "-t") is None else alive | OVER
     if len(ids) == 1 and not any(job["id"] == ids[0] for job in state["jobs"]):
@@ -169,7 +170,8 @@ def squeue(state: dict[str, Any], args: list[str], user: str) -> None:
     assert not {"-o", "-O"} & set(args), "everybody can read a command line"
     fields = [field.split(":", 1) for field in os.environ["SQUEUE_FORMAT2"].split(",")]
     for job in state["jobs"]:
-        if job["state"] in states and (not ids or job["id"] in ids):
+        is_asked = (not ids or job["id"] in ids) and whose in {None, job["user"]}
+        if job["state"] in states and is_asked:
             print("".join(_squeue_field(job, name) + suffix for name, suffix in fields))
 
 
