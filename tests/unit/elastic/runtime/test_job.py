@@ -27,9 +27,12 @@ torch.manual_seed(1)
 model = torch.nn.Sequential(torch.nn.Linear(10, 100), torch.nn.Dropout(0.1), torch.nn.Linear(100, 2))
 optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
 elastic = Elastic(model, optimizer, data, batch_size=24, micro_shards=6, steps=steps)
+shards = 0
 def loss(model, batch):
+    global shards
+    shards += 1
     if not os.path.exists(sys.argv[3]):
-        time.sleep(pace)
+        time.sleep(pace if shards < 100 else 10 * pace)
     return torch.nn.functional.cross_entropy(model(batch[0]), batch[1])
 while elastic.running:
     elastic.step(loss)
@@ -48,8 +51,8 @@ def script(tmp_path: Path) -> Path:
 def run(path: Path, script: Path, pace: float, meddle: Callable[[LocalJob], None]) -> list[str]:
     """The losses' bits and the model's.
 
-    ``pace``: seconds that each micro-shard is delayed until ``meddle`` is over, so that the job
-    lasts that long.
+    ``pace``: seconds that each micro-shard is delayed until ``meddle`` is over, and ten times that
+    after a worker's first hundred, so that the job lasts that long on a busy machine, too.
     """
     hurry = path.with_suffix(".hurry")
     with LocalJob(path, [str(script), "60", str(pace), str(hurry)], timing=TIMING) as job:
