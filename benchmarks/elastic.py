@@ -3,7 +3,8 @@
     python -m benchmarks.elastic --setting small --sequences 10 --out benchmarks/elastic.json
 
 A setting's part of the file is replaced, the others stay. `--model LABEL=DIR` adds trained
-policies. With `--keep` schedulers that the file has are not run again. `--speed` measures slots a
+policies, and what their trainings came to (`trainings`). With `--keep` schedulers that the file has
+are not run again. `--speed` measures slots a
 CPU second and milliseconds a decision.
 """
 
@@ -11,7 +12,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
+import shlex
+import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +27,7 @@ from mirage.elastic.baselines import BASELINES, baseline
 from mirage.elastic.evaluation import ElasticEvaluationPlan, difference, evaluate
 from mirage.elastic.learn.evolution import EvolutionOptions
 from mirage.elastic.learn.training import TrainingOptions, default_options
-from mirage.elastic.model import ElasticModel, load_model, new_model
+from mirage.elastic.model import ElasticModel, load_model, new_model, options_table
 from mirage.elastic.rollout import roll_out
 from mirage.elastic.settings import Part, read_setting
 from mirage.elastic.world import ElasticWorld, TaskKind
@@ -62,7 +67,41 @@ def comparison(args: argparse.Namespace) -> dict[str, Any]:
         sequences=args.sequences,
         seed=args.seed,
     )
-    return evaluate(plan, lambda name: print(name, flush=True)).record
+    record = evaluate(plan, lambda name: print(name, flush=True)).record
+    record["provenance"]["command"] = command(sys.argv[1:])
+    trainings = {label: training(model) for label, (_, model) in models.items()}
+    return record | {"trainings": trainings}
+
+
+def command(words: Sequence[str]) -> str:
+    """As it can be typed anywhere: a folder is named without the way to it."""
+    plain = [re.sub(r"(^|=)/\S*/", r"\1", word) for word in words]
+    return shlex.join(["python", "-m", "benchmarks.elastic", *plain])
+
+
+def training(model: ElasticModel) -> dict[str, Any]:
+    """How a policy was trained: options that are not the default ones, validation in slots."""
+    # Through JSON, since a recipe has no tuples.
+    defaults = json.loads(json.dumps(options_table(default_options(model.method))))
+    return {
+        "setting": model.about.setting,
+        "teacher": model.about.teacher,
+        "seed": model.seed,
+        "options": _changed(model.options, defaults),
+        "curve": [list(point) for point in model.curve],
+        "references": dict(model.references),
+    }
+
+
+def _changed(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in options.items():
+        if isinstance(value, Mapping):
+            inner = _changed(value, defaults.get(name, {}))
+            found |= {f"{name}.{key}": each for key, each in inner.items()}
+        elif value != defaults.get(name):
+            found[name] = value
+    return found
 
 
 def joined(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
@@ -81,8 +120,12 @@ def joined(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
                 mine, other = np.array(rows[model]["per_sequence"]), np.array(row["per_sequence"])
                 rows[model]["difference_to"][name] = difference(mine, other)
                 rows[model]["ratio_to"][name] = {"value": float(mine.mean() / other.mean())}
-    models = [*dict.fromkeys([*old["models"], *new["models"]])]
-    return old | {"schedulers": rows, "models": models, "provenance_of_models": new["provenance"]}
+    return old | {
+        "schedulers": rows,
+        "models": [*dict.fromkeys([*old["models"], *new["models"]])],
+        "trainings": old.get("trainings", {}) | new["trainings"],
+        "provenance_of_models": new["provenance"],
+    }
 
 
 def summary(record: dict[str, Any]) -> dict[str, float]:

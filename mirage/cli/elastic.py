@@ -21,6 +21,7 @@ from slurm_sim.cli.arguments import positive
 
 if TYPE_CHECKING:
     from mirage.elastic.evaluation import ElasticResult
+    from mirage.elastic.model import ElasticModel
     from mirage.rl.fit import Progress
 
 errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
@@ -223,22 +224,27 @@ def _add_evaluate(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="only the comparison, without figures 13 and 14, which take seven further ones",
     )
+    out.add_argument(
+        "--figure",
+        action="append",
+        default=[],
+        metavar="N=NAME[,NAME]",
+        help=(
+            "figure 10, 15, 16, 17, 18 or table2 of the paper, drawn from these policies and"
+            " schedulers; may be given several times"
+        ),
+    )
 
 
 def _evaluate(args: argparse.Namespace) -> int:
     torch_or_error()
     from mirage.elastic.evaluation import ElasticEvaluationPlan, evaluate, record_first
-    from mirage.elastic.model import ElasticModel, load_model
     from mirage.elastic.report import headline, write_report
     from mirage.elastic.settings import read_setting
     from mirage.elastic.sweeps import figures_section, sweeps, sweeps_record
+    from mirage.elastic.trainings import read_figure, training_pictures
 
-    models: dict[str, tuple[Path, ElasticModel]] = {}
-    for word in args.model:
-        label, equals, folder = word.partition("=")
-        path = Path(folder if equals else word)
-        models[label if equals else path.resolve().name] = (path, load_model(path))
-    setting = read_setting(args.setting)
+    models, setting = _models(args.model), read_setting(args.setting)
     plan = ElasticEvaluationPlan(
         setting=setting,
         models=models,
@@ -246,11 +252,14 @@ def _evaluate(args: argparse.Namespace) -> int:
         sequences=args.sequences,
         seed=args.seed,
     )
+    names = dict.fromkeys([*models, *plan.against, setting.reference])
+    figures = [read_figure(word, names) for word in args.figure]
     result = evaluate(plan, _announce if errors.is_terminal else lambda _: None)
     found = [] if args.no_figures else sweeps(plan)
     if found:
         result.record["figures"] = sweeps_record(found)
-    write_report(args.out, result, [figures_section(plan, found)])
+    trainings = training_pictures(plan, result, figures)
+    write_report(args.out, result, [figures_section(plan, found, trainings)])
     if args.record:
         record_first(plan, args.record)
     if args.json:
@@ -260,6 +269,18 @@ def _evaluate(args: argparse.Namespace) -> int:
         console.print(f"[bold]{escape(headline(result))}.[/]")
         console.print(f"{escape(str(args.out))}: report.html, results.json")
     return 0
+
+
+def _models(words: list[str]) -> dict[str, tuple[Path, ElasticModel]]:
+    """By label, of `[LABEL=]DIR` each. Raises InputError."""
+    from mirage.elastic.model import load_model
+
+    models = {}
+    for word in words:
+        label, equals, folder = word.partition("=")
+        path = Path(folder if equals else word)
+        models[label if equals else path.resolve().name] = (path, load_model(path))
+    return models
 
 
 def _announce(name: str) -> None:

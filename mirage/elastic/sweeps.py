@@ -1,4 +1,4 @@
-"""Figures 10, 13, 14 and 17 of an evaluation: what a world or a policy is changed by, point by point."""
+"""Figures 13 and 14 of an evaluation: what a world is changed by, point by point."""
 
 from __future__ import annotations
 
@@ -79,19 +79,20 @@ def sweeps_record(found: Sequence[Sweep]) -> dict[str, Any]:
     }
 
 
-def figures_section(plan: ElasticEvaluationPlan, found: Sequence[Sweep]) -> Section:
-    """The learning curves (Figure 10) and the sweeps."""
-    pictures = [_curves(plan)] if any(model.curve for _, model in plan.models.values()) else []
-    pictures += [_picture(each) for each in found]
-    names = list(dict.fromkeys(name for each in found for name in each.slots))
+def figures_section(
+    plan: ElasticEvaluationPlan, found: Sequence[Sweep], trainings: Sequence[Picture]
+) -> Section:
+    """The sweeps, and ``trainings``: pictures of `trainings.py`."""
+    pictures = [*trainings, *map(_picture, found)]
+    names = list(dict.fromkeys([*plan.models, *(name for each in found for name in each.slots)]))
     legend = [(curve_swatch(curve_style(nth)), name) for nth, name in enumerate(names)]
-    parts: list[PagePart] = [Pictures(pictures)] if pictures else []
-    if legend:
-        parts.insert(0, Legend(legend))
+    parts: list[PagePart] = []
+    if pictures:
+        parts = [Legend(legend), Pictures(pictures)]
     parts.append(
         Paragraph(
-            "Figures 16, 17 and 18 (other teachers, places, several clusters) compare trainings:"
-            " give their folders as further --model."
+            "Figures 10 and 15 to 18 and Table 2 compare trainings: give each as a --model, and say"
+            " which belong to a figure, as --figure 16=copy,online,srtf."
         )
     )
     return Section("figures", "Figures of the paper", parts)
@@ -110,29 +111,3 @@ def _picture(sweep: Sweep) -> Picture:
     axes = plane(curves, across_words=across, up_words="completion, slots", from_zero=False)
     title = f"{sweep.figure}: completion time where {sweep.across} so much"
     return Picture(title, "Mean over the sequences.", curve_chart(curves, axes, title=title))
-
-
-def _curves(plan: ElasticEvaluationPlan) -> Picture:
-    curves, levels = [], []
-    for nth, (label, (_, model)) in enumerate(plan.models.items()):
-        points = [(float(each.round), each.slots) for each in model.curve]
-        before = model.references.get("supervised", model.references.get("start"))
-        if before is not None:
-            points.insert(0, (0.0, before))
-        if points:
-            curves.append(Curve(name=label, style=curve_style(nth), points=points))
-        levels += [
-            (name, value)
-            for name, value in model.references.items()
-            if name not in ("start", "supervised", "online")
-        ]
-    axes = plane(
-        curves,
-        across_words="rounds of online learning",
-        up_words="completion, slots",
-        from_zero=False,
-    )
-    title = "Figure 10: validation during the training"
-    small = "Round 0: before it, mostly after the supervised phase. Dashed: the teacher."
-    shown = curve_chart(curves, axes, title=title, levels=list(dict.fromkeys(levels)))
-    return Picture(title, small, shown)
