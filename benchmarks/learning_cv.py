@@ -4,7 +4,8 @@
 
 DIR is `mirage train --samples`'s. Each block of consecutive begins is judged by models of the
 episodes that share no second with it; a head learns from DIR's online episodes, too. The validation
-month is not looked at. The penalties of each method and seed, and what it forecasts, are kept in
+month is not looked at. With several seeds, means over them are compared, and each seed's regret
+stands beside (`of_seeds`). The penalties of each method and seed, and what it forecasts, are kept in
 DIR/cv, so that a later call adds to them; the summary goes to benchmarks/learning_cv.json.
 """
 
@@ -198,26 +199,42 @@ def by_ends(
     return found
 
 
+def mean_penalties(method: str, args: argparse.Namespace) -> Floats:
+    """(tastes, episodes): means over the seeds."""
+    every = [penalties(method, args.samples, seed) for seed in args.seeds]
+    return np.asarray(np.mean(every, axis=0))
+
+
+def add_seeds(
+    lines: list[dict[str, Any]], method: str, args: argparse.Namespace, episodes: Sequence[Episode]
+) -> None:
+    """The regret of each seed alone, beside that of the mean."""
+    for seed in args.seeds:
+        alone = summary(penalties(method, args.samples, seed), None, episodes)
+        for line, own in zip(lines, alone, strict=True):
+            if "regret" in own:
+                line.setdefault("of_seeds", []).append(own["regret"])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--samples", required=True, type=Path)
     parser.add_argument("--methods", required=True, type=lambda text: text.split(","))
-    parser.add_argument("--than", help="method to compare with, by its first seed")
+    parser.add_argument("--than", help="method to compare with, by the same seeds")
     parser.add_argument(
         "--seeds", type=lambda text: [int(word) for word in text.split(",")], default=[1]
     )
     args = parser.parse_args()
     episodes = has_points(args.samples / "train")
-    theirs = penalties(args.than, args.samples, args.seeds[0]) if args.than else None
+    theirs = mean_penalties(args.than, args) if args.than else None
     rows = json.loads(RESULT.read_text()) if RESULT.exists() else []
     spent_s = {each["method"]: each["cpu_s"] for each in rows}
     for method in args.methods:
         is_kept = all(_kept(method, args.samples, seed).exists() for seed in args.seeds)
         began_s = time.process_time()
-        every = [penalties(method, args.samples, seed) for seed in args.seeds]
-        mine = np.mean(every, axis=0)
+        mine = mean_penalties(method, args)
         row = {
             "method": method,
             "than": args.than,
@@ -227,8 +244,8 @@ def main() -> None:
             else round(time.process_time() - began_s),
             "load_average": round(os.getloadavg()[0], 1),
             **by_ends(mine, None if method == args.than else theirs, episodes),
-            "each seed": [list(summary(each, None, episodes)) for each in every],
         }
+        add_seeds(row["all ends"], method, args, episodes)
         if laws := chances(method, args.samples, args.seeds[0]):
             row["forecasts, first seed"] = list(forecasts(laws, episodes))
         rows = [*(each for each in rows if each["method"] != method), row]

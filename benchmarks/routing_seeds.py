@@ -53,6 +53,8 @@ def row_of(kinds: Sequence[PartitionKind], streams: Streams, rule: stream.Stream
         "completion_h": [float(np.mean(each.completion_s)) / HOUR_S for each in outcomes],
         "wait_max_h": [max(each.wait_s) / HOUR_S for each in outcomes],
         "utilization": [each.utilization for each in outcomes],
+        "gpu_h": [each.gpu_h for each in outcomes],
+        "span_h": [each.span_h for each in outcomes],
         "energy_kwh": [each.energy_kwh for each in outcomes],
     }
 
@@ -79,8 +81,11 @@ def print_table(source: str, kept: dict[str, Any]) -> None:
     rows, windows = kept["rows"], kept["windows"]
     agents = {name: row for name, row in rows.items() if name not in SIMPLE}
     print(f"\n{source}: {len(windows)} streams of {len(set(windows))} windows\n")
-    print("| rule | completion, h | to `-p A,B` | longest wait, h | utilization | energy |")
-    print("| --- " * 6 + "|")
+    print(
+        "| rule | completion, h | to `-p A,B` | longest wait, h | GPU hours | until the last end"
+        " | utilization | energy |"
+    )
+    print("| --- " * 8 + "|")
     shown = {name: [row] for name, row in rows.items()}
     if len(agents) > 1:
         shown[f"agents, {len(agents)} seeds"] = list(agents.values())
@@ -89,8 +94,10 @@ def print_table(source: str, kept: dict[str, Any]) -> None:
             f"{np.mean([row['completion_h'] for row in each]):.1f}",
             ratio(each, rows[BASE], "completion_h", windows),
             f"{np.max([row['wait_max_h'] for row in each]):.0f}",
-            ratio(each, rows[BASE], "utilization", windows),
-            ratio(each, rows[BASE], "energy_kwh", windows),
+            *(
+                ratio(each, rows[BASE], key, windows)
+                for key in ("gpu_h", "span_h", "utilization", "energy_kwh")
+            ),
         ]
         print(f"| {name} | " + " | ".join(cells) + " |")
 

@@ -1,6 +1,6 @@
 """What the stopping rule could gain on one law of the wait, by cross-validation.
 
-    python -m benchmarks.stopping_rules --samples DIR [--law mlp-law]
+    python -m benchmarks.stopping_rules --samples DIR --trace T [--law mlp-law] [--rules NAME ...]
 
 DIR is `mirage train --samples`'s, with laws of `benchmarks.learning_cv`. Each row is a rule, and its
 paired difference to the rule of `law.py` on the same law. No rule looks at what comes after its
@@ -11,6 +11,9 @@ decision, but for those named `bound`. The summary goes to benchmarks/stopping_r
   be above or below the level.
 - `recalibrated by all decisions`: the same from a release at every hour of the other pairs, more
   than a service can know.
+- `recalibrated by ordinary jobs`: the same from the jobs of the trace that were submitted within
+  `NEAR_S` of a decision point of another pair and are like its successor: as many nodes, and a limit
+  from half to twice as long. A service knows their waits.
 - `early ends`: the rule weighs all ends that the predecessor may have, by the shares they have in
   the drawing. `bound: ends known`: the end is told.
 - `bound: waits known`: the waits are told, the end is not.
@@ -23,6 +26,8 @@ decisions no release would have waited for 10 minutes: there no queue came by.
 from __future__ import annotations
 
 import argparse
+import csv
+import gzip
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -35,7 +40,7 @@ from benchmarks.learning_cv import by_ends, chances, has_points
 from mirage.domain import Penalties
 from mirage.provision.learn.card import TASTES
 from mirage.provision.learn.drawing import Mix
-from mirage.provision.learn.episode import STEP_S, Episode, Floats, Load
+from mirage.provision.learn.episode import STEP_S, Episode, Floats, Ints, Load
 from mirage.provision.learn.law import DURATIONS_S, LONGEST_S, Law, assess
 from mirage.provision.learn.model import DEFAULT_TRAITS, Flags, States, would_start_now
 from slurm_sim.seconds import DAY_S, HOUR_S
@@ -47,6 +52,8 @@ WINDOW_S, PRIOR = 7 * DAY_S, 5
 """How old a wait may be that calibrates, and how many waits the law itself counts as."""
 EARLIEST = 0.25
 """Of the limit: no predecessor of the drawing ends before."""
+NEAR_S, ALIKE = 600, 2.0
+"""How near a like job is to a decision point, and by what factor its limit may differ."""
 ENDS = 10
 """Early ends that stand for all."""
 
@@ -89,33 +96,65 @@ def plain(pair: Pair, taste: Penalties) -> Flags:
     return assess(Law.of_chances(pair.law), pair.states(taste)).release
 
 
+Waits = tuple[Floats, Floats, Floats]
+"""Since when, and how long, (n,) each; and the law's `LEVELS` of them, (n, levels)."""
+
+
+def own_release(pair: Pair) -> Waits:
+    """That of the plain rule at 1:1."""
+    release = plain(pair, TASTES[0])
+    at = np.array([int(release.argmax()) if release.any() else len(release) - 1])
+    return _waits_of(pair, at, pair.episode.decision_s[at], pair.episode.waits_s[at])
+
+
+def every_hour(pair: Pair) -> Waits:
+    """Of a release at each hour."""
+    at = np.arange(0, len(pair.episode), 6)
+    return _waits_of(pair, at, pair.episode.decision_s[at], pair.episode.waits_s[at])
+
+
+class OrdinaryJobs:
+    """Jobs of a trace, by submission."""
+
+    def __init__(self, trace: Path) -> None:
+        with gzip.open(trace, "rt", encoding="utf-8") as file:
+            rows = [row for row in csv.DictReader(file) if row["state"] != "CANCELLED"]
+        columns = ("submit", "start", "nodes", "timelimit_s")
+        table = np.array([[float(row[name] or 0) for name in columns] for row in rows])
+        self._table = table[np.argsort(table[:, 0], kind="stable")]
+
+    def __call__(self, pair: Pair) -> Waits:
+        """Of jobs like the successor, each by the law of the decision point before it."""
+        successor, decision_s = pair.episode.pair.successor, pair.episode.decision_s
+        submit_s, start_s, nodes, limit_s = self._table.T
+        at = np.searchsorted(decision_s, submit_s, side="right") - 1
+        is_like = (nodes == successor.nodes) & (limit_s <= ALIKE * successor.time_limit_s)
+        is_like &= (limit_s * ALIKE >= successor.time_limit_s) & (at >= 0)
+        is_like &= submit_s - decision_s[np.maximum(at, 0)] < NEAR_S
+        waits_s = (start_s - submit_s)[is_like]
+        return _waits_of(pair, at[is_like], submit_s[is_like], waits_s)
+
+
+def _waits_of(pair: Pair, at: Ints, since_s: Any, waits_s: Any) -> Waits:
+    """``at``: the decision points whose law they are held to."""
+    law = Law.of_chances(pair.law[at])
+    levels_s = np.stack([law.quantile_s(np.full(len(at), level)) for level in LEVELS], axis=1)
+    return np.asarray(since_s, dtype=float), np.asarray(waits_s, dtype=float), levels_s
+
+
 class Recalibrated:
     """Renames the law's levels by waits that are known at each decision."""
 
-    def __init__(self, pairs: Sequence[Pair], every: int | None) -> None:
-        """``every``: a release at every so many-th decision point of each pair counts, all of a pair
-        as one; None: the rule's own release at 1:1.
-        """
-        parts = [self._observed(pair, every) for pair in pairs]
+    def __init__(self, pairs: Sequence[Pair], observe: Callable[[Pair], Waits]) -> None:
+        """``observe``: the waits that calibrate, of a pair; all of a pair count as one."""
+        parts = [observe(pair) for pair in pairs]
         self._whose = np.repeat(
             [pair.episode.begin_s for pair in pairs], [len(it[0]) for it in parts]
         )
         self._at_s, self._waits_s, self._levels_s = (
             np.concatenate(part) for part in zip(*parts, strict=True)
         )
-        self._weight = np.concatenate([np.full(len(it[0]), 1 / len(it[0])) for it in parts])
-
-    @staticmethod
-    def _observed(pair: Pair, every: int | None) -> tuple[Floats, Floats, Floats]:
-        if every is None:
-            release = plain(pair, TASTES[0])
-            at = np.array([int(release.argmax()) if release.any() else len(release) - 1])
-        else:
-            at = np.arange(0, len(pair.episode), every)
-        law = Law.of_chances(pair.law[at])
-        levels_s = np.stack([law.quantile_s(np.full(len(at), level)) for level in LEVELS], axis=1)
-        times = pair.episode.decision_s[at].astype(float), pair.episode.waits_s[at].astype(float)
-        return (*times, levels_s)
+        self._weight = np.concatenate([np.full(len(it[0]), 1 / max(len(it[0]), 1)) for it in parts])
 
     def coverage(self, now_s: float, whose: int) -> Floats:
         """(levels,): the share of waits below each level, rising."""
@@ -212,16 +251,17 @@ def waits_known(pair: Pair, taste: Penalties) -> Flags:
     return np.arange(len(episode)) == len(episode) - 1 - int(np.argmin(costs_s[::-1]))
 
 
-def rules(pairs: Sequence[Pair]) -> Iterator[tuple[str, Sequence[Pair], Rule]]:
+def rules(pairs: Sequence[Pair], trace: Path) -> Iterator[tuple[str, Sequence[Pair], Rule]]:
     logged = [pair for pair in pairs if not pair.episode.tags.get("augmentation")]
-    yield "recalibrated by own pairs", logged, Recalibrated(logged, every=None)
-    yield "recalibrated by all decisions", logged, Recalibrated(logged, every=6)
+    yield "recalibrated by own pairs", logged, Recalibrated(logged, own_release)
+    yield "recalibrated by all decisions", logged, Recalibrated(logged, every_hour)
+    yield "recalibrated by ordinary jobs", logged, Recalibrated(logged, OrdinaryJobs(trace))
     yield "early ends", pairs, early_ends(Mix.early)
     yield "bound: ends known", pairs, ends_known
     yield "bound: waits known", pairs, waits_known
 
 
-def _spent(pairs: Sequence[Pair], rule: Rule) -> Floats:
+def spent_by(pairs: Sequence[Pair], rule: Rule) -> Floats:
     return np.array(
         [[pair.spent_h(rule(pair, taste), taste) for pair in pairs] for taste in TASTES]
     )
@@ -229,7 +269,7 @@ def _spent(pairs: Sequence[Pair], rule: Rule) -> Floats:
 
 def row(name: str, pairs: Sequence[Pair], rule: Rule) -> dict[str, Any]:
     """With the pairs to their limit apart from those that end early."""
-    mine, theirs = _spent(pairs, rule), _spent(pairs, plain)
+    mine, theirs = spent_by(pairs, rule), spent_by(pairs, plain)
     return {"rule": name, **by_ends(mine, theirs, [pair.episode for pair in pairs])}
 
 
@@ -263,14 +303,19 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--samples", required=True, type=Path)
+    parser.add_argument("--trace", required=True, type=Path)
     parser.add_argument("--law", default="mlp-law")
+    parser.add_argument("--rules", nargs="+", help="only these; the rows of others are kept")
     args = parser.parse_args()
     laws = chances(args.law, args.samples, 1)
     assert laws is not None, f"remove cv/{args.law}-1.npy, which has no laws beside it"
     samples = has_points(args.samples / "train")
     pairs = [Pair(episode, law) for episode, law in zip(samples, laws, strict=True)]
-    rows = []
-    for name, chosen, rule in rules(pairs):
+    rows = json.loads(RESULT.read_text())["rows"] if args.rules else []
+    for name, chosen, rule in rules(pairs, args.trace):
+        if args.rules and name not in args.rules:
+            continue
+        rows = [each for each in rows if each["rule"] != name]
         rows.append(row(name, chosen, rule))
         found = {"law": args.law, "light": list(light(pairs)), "rows": rows}
         RESULT.write_text(json.dumps(found, indent=1) + "\n")

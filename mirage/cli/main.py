@@ -39,7 +39,7 @@ VERBS = {
         " current one"
     ),
     "evaluate": "all methods on the same episodes: report.html, results.json, episodes.csv",
-    "route": "agents that choose a job's partition: train, evaluate, publish",
+    "route": "agents that choose a job's partition: train, evaluate, prove, publish",
     "place": "which GPUs a job gets: agents (train, evaluate), live jobs (advise, run)",
     "elastic": "training jobs that grow into idle GPUs: run, status, stop; policies: train, evaluate",
     "plugin": "the job_submit plugin that asks these agents: install, status, remove",

@@ -1,20 +1,17 @@
-"""`mirage route train|evaluate|publish`: the agents that choose a partition (docs/routing.md)."""
+"""`mirage route train|evaluate|prove|publish`: the agents that choose a partition (docs/routing.md)."""
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 
 from mirage.errors import InputError, MirageError
 from slurm_sim.cli.arguments import positive
-
-if TYPE_CHECKING:
-    from mirage.routing.agent import Agent
 
 errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
@@ -29,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             _evaluate,
             "agents against simple rules: results.json, report.html",
         ),
+        ("prove", _add_prove, _prove, "agents on a site's own job history, before publishing"),
         (
             "publish",
             _add_publish,
@@ -207,6 +205,27 @@ def _provenance(args: argparse.Namespace, started_s: float) -> dict[str, Any]:
     )
 
 
+def _add_prove(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--model",
+        required=True,
+        type=Path,
+        metavar="DIR",
+        help="model folder of `mirage route train`; gets the proof",
+    )
+    parser.add_argument(
+        "--trace", required=True, type=Path, metavar="T", help="job history of the site"
+    )
+
+
+def _prove(args: argparse.Namespace) -> int:
+    from mirage.routing.proof import prove_on_history
+
+    proof = prove_on_history(args.model, args.trace)
+    errors.print(f"{args.trace}: mean completion {proof} of that without agents")
+    return 0
+
+
 def _add_publish(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model", type=Path, metavar="DIR", help="model folder of `mirage route train`"
@@ -216,12 +235,6 @@ def _add_publish(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help="partitions and flavours, as TOML, for routing without agents",
-    )
-    parser.add_argument(
-        "--trace",
-        type=Path,
-        metavar="T",
-        help="the site's job history; agents that finish jobs no sooner on it are refused",
     )
     parser.add_argument(
         "--run",
@@ -259,7 +272,6 @@ def _publish(args: argparse.Namespace) -> int:
             f"--every {args.every}: every state would be stale after --valid {args.valid} seconds."
         )
     agents = agents_of(args.model or "", args.flavors or "")
-    _check_on(agents, args.trace)
     runner = Runner()
     cluster, publisher = (
         CommandCluster(runner),
@@ -279,22 +291,3 @@ def _publish(args: argparse.Namespace) -> int:
 
     run_forever(cycle, args.every)
     return 0
-
-
-def _check_on(agents: Sequence[Agent], trace: Path | None) -> None:
-    """Agents that keep jobs off partitions are published with a proof on the site's history only."""
-    from mirage.routing.state import Variant
-
-    if agents[0].variant is not Variant.CHOICE:
-        if trace:
-            raise InputError(f"--trace {trace}: give --model with agents of `--variant choice`.")
-        return
-    if trace is None:
-        raise InputError(
-            "--model: give --trace with the site's job history too. On another site's jobs agents can"
-            " make jobs finish much later (docs/routing.md)."
-        )
-    from mirage.routing.proof import check_on_history
-
-    proof = check_on_history(agents, trace)
-    errors.print(f"{trace}: mean completion {proof} of that without agents")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,7 +17,7 @@ import numpy as np
 from mirage.errors import InputError
 from mirage.libraries import library_versions
 from mirage.models.card import card_text
-from mirage.models.folder import check_folder, write_folder
+from mirage.models.folder import check_folder, read_recipe, write_folder
 from mirage.models.recipe import About, Recipe
 from mirage.routing.agent import Agent, Layer
 from mirage.routing.flavors import Flavor, PartitionKind
@@ -40,6 +40,8 @@ class RoutingAbout(About):
     """What they were trained on, in words."""
     servers: Mapping[str, int]
     """Partition -> number of its servers; the agents are for these only."""
+    proof: str = ""
+    """That they help on the site's own jobs, in words (`proof.prove_on_history`); empty: no proof."""
 
     def problem(self) -> str:
         few = [name for name, count in self.servers.items() if count < 1]
@@ -51,10 +53,17 @@ class RoutingModel:
     """Agents that were trained together, one a partition, in the order in which ties go."""
 
     agents: tuple[Agent, ...]
+    proof: str = ""
+    """As `RoutingAbout.proof`."""
 
     @property
     def name(self) -> str:
         return METHOD
+
+    @property
+    def needs_proof(self) -> bool:
+        """Whether they keep jobs off partitions: on another site's jobs such agents can do harm."""
+        return self.agents[0].variant is Variant.CHOICE
 
     def write(self, folder: Path) -> None:
         from safetensors.numpy import save_file
@@ -77,7 +86,7 @@ def read_model(folder: Path) -> RoutingModel:
     safetensors installed.
     """
     recipe = check_folder(folder, system=RoutingAbout.SYSTEM, method=METHOD)
-    RoutingAbout.of(recipe, folder)
+    about = RoutingAbout.of(recipe, folder)
     try:
         from safetensors.numpy import load_file
     except ImportError as error:
@@ -87,7 +96,7 @@ def read_model(folder: Path) -> RoutingModel:
     try:
         kinds = parse_json(read_text(folder / PARTITIONS))["partitions"]
         tensors = load_file(folder / WEIGHTS)
-        return RoutingModel(tuple(_agent(dict(kind), tensors) for kind in kinds))
+        return RoutingModel(tuple(_agent(dict(kind), tensors) for kind in kinds), about.proof)
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(
             f"{folder}: not as `mirage route train` writes it ({error!r}); train it again."
@@ -123,17 +132,30 @@ def save_model(
         libraries=library_versions(LIBRARIES),
         about=RoutingAbout(lesson=lesson, servers=servers).table(),
     )
-    write_folder(folder, RoutingModel(tuple(agents)), recipe, _card(agents, lesson, facts))
+    write_folder(folder, RoutingModel(tuple(agents)), recipe, _card(agents, recipe))
 
 
-def _card(agents: Sequence[Agent], lesson: str, facts: dict[str, Any]) -> str:
+def record_proof(folder: Path, proof: str) -> None:
+    """Puts the proof into a model folder, in place of an earlier one; empty: takes it out. Raises
+    InputError, MirageError.
+    """
+    model = replace(read_model(folder), proof=proof)
+    recipe = read_recipe(folder)
+    about = replace(RoutingAbout.of(recipe, folder), proof=proof)
+    recipe = replace(recipe, about=about.table())
+    write_folder(folder, model, recipe, _card(model.agents, recipe))
+
+
+def _card(agents: Sequence[Agent], recipe: Recipe) -> str:
+    lesson, proof = recipe.about["lesson"], recipe.about["proof"]
     summary = f"Trained on {lesson}. All options, versions and checksums: `recipe.toml`."
+    site = f"On the site's own jobs: {proof or 'no proof yet, so they are not published'}."
     partitions = [
         f"- {a.kind.name}: {a.kind.servers} servers, {a.products} products ({a.variant.value})"
         for a in agents
     ]
     sections = {
         "Partitions": partitions,
-        "Options": [f"- {name}: {value}" for name, value in facts.items()],
+        "Options": [f"- {name}: {value}" for name, value in recipe.options.items()],
     }
-    return card_text("Routing agents", [summary], sections, LIMITS)
+    return card_text("Routing agents", [summary, site], sections, LIMITS)

@@ -16,6 +16,7 @@ from mirage.figures.resample import ratio_interval
 from mirage.routing.agent import Agent
 from mirage.routing.arrivals import Streams, by_window, draw_streams, read_history
 from mirage.routing.flavors import PartitionKind
+from mirage.routing.model import read_model, record_proof
 from mirage.routing.stream import StreamRule, agents_rule, room_rule, route_stream
 
 PROOFS = 40
@@ -59,14 +60,21 @@ def mean_s(
     return by_window(means, streams.windows)
 
 
-def check_on_history(agents: Sequence[Agent], trace: Path) -> Proof:
-    """On a site's own history, its last part, which agents that learned from it have not seen.
+def prove_on_history(folder: Path, trace: Path) -> Proof:
+    """Proves a model's agents on the last part of a site's own history, which agents that learned
+    from it have not seen, and puts the proof into the model folder.
 
-    Raises InputError for a bad trace, and for agents by which jobs are not over sooner there.
+    Raises InputError for a bad trace, for agents that need no proof, and for agents by which jobs
+    are not over sooner there. Those lose an earlier proof.
     """
-    kinds = [agent.kind for agent in agents]
+    model = read_model(folder)
+    if not model.needs_proof:
+        raise InputError(f"{folder}: needs no proof; give agents of `--variant choice`.")
+    agents, kinds = model.agents, [agent.kind for agent in model.agents]
     history = read_history(trace).part(test=True)
     proof = prove(kinds, agents, draw_streams(kinds, history, PROOFS, np.random.default_rng(1)))
+    words = f"mean completion {proof} of that without agents on the last part of {trace.name}"
+    record_proof(folder, words if proof.holds else "")
     if not proof.holds:
         raise InputError(
             f"{trace}: jobs are not over sooner by these agents than without: mean completion"

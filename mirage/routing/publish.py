@@ -19,14 +19,23 @@ from mirage.slurm.runner import Runner
 
 def agents_of(model: str | Path, flavors: str | Path) -> tuple[Agent, ...]:
     """Those of a model folder, or, for the rule that needs none, of a file of flavours; one of both
-    is empty. Raises InputError.
+    is empty. Raises InputError, also for agents that lack their proof on the site's history.
     """
     if model and flavors:
         raise InputError(
             f"routing: both a model ({model}) and flavors ({flavors}); give one: a model has its"
             " own flavours."
         )
-    return read_model(Path(model)).agents if model else no_agents(load_partitions(Path(flavors)))
+    if not model:
+        return no_agents(load_partitions(Path(flavors)))
+    found = read_model(Path(model))
+    if found.needs_proof and not found.proof:
+        raise InputError(
+            f"{model}: these agents have no proof on the site's own jobs, where they can make jobs"
+            f" finish much later. Prove them first: `mirage route prove --model {model} --trace"
+            " HISTORY` (docs/routing.md)."
+        )
+    return found.agents
 
 
 class Publisher:

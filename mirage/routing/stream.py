@@ -66,6 +66,10 @@ class StreamOutcome:
     """Wait and run."""
     utilization: float
     """GPU-seconds used of those there were until the last job ended."""
+    gpu_h: float
+    """GPU-hours used: fewer where jobs run on faster GPUs."""
+    span_h: float
+    """From the first submission to the last end."""
     energy_kwh: float
     hourly: tuple[Hour, ...]
     """From the first submission to the last end."""
@@ -259,10 +263,13 @@ class Stream:
             job.spec.gpus_per_node * (end - start)
             for job, start, end in zip(over, starts, ends, strict=True)
         )
+        span_s = max(ends) - min(submits)
         return StreamOutcome(
             tuple(start - submit for start, submit in zip(starts, submits, strict=True)),
             tuple(end - submit for end, submit in zip(ends, submits, strict=True)),
-            used / (gpus * (max(ends) - min(submits))),
+            used / (gpus * span_s),
+            used / HOUR_S,
+            span_s / HOUR_S,
             self._sim.energy_j() / 3.6e6,
             tuple(self._at(over, at_s) for at_s in range(min(submits), max(ends), HOUR_S)),
         )

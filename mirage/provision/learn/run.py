@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -99,17 +99,9 @@ class TrainingInterrupted(KeyboardInterrupt):
     """Ctrl-C in the training of a network whose best weights until then are written."""
 
 
-HoldOut = Callable[[Samples, int], tuple[Samples, Samples]]
-
-
-def train(
-    plan: TrainingPlan, reporter: Reporter = SILENT, hold_out: HoldOut = held_out
-) -> list[TrainingResult]:
+def train(plan: TrainingPlan, reporter: Reporter = SILENT) -> list[TrainingResult]:
     """Writes a folder for each method. A head continues from a foundation trained in the same call,
     unless options are set.
-
-    ``hold_out``: splits the training episodes, by the seed, into those to learn from and those that
-    tell when to stop.
 
     Raises MirageError; TrainingInterrupted after Ctrl-C, and then trains no further method.
     """
@@ -127,7 +119,6 @@ def train(
             parts=parts,
             notes=notes,
             reporter=reporter,
-            hold_out=hold_out,
         )
         return [run.train(method, folders[method]) for method in methods]
 
@@ -236,7 +227,6 @@ class _Run:
     parts: _Parts
     notes: list[str]
     reporter: Reporter
-    hold_out: HoldOut
     _trained: dict[str, tuple[Model, Any]] = field(default_factory=dict, init=False)
     """Model and options by method, for the heads."""
 
@@ -283,7 +273,7 @@ class _Run:
     def _fit(self, name: str, training: Samples) -> tuple[Model, Any]:
         """The model and the options that it was trained with."""
         method, options = METHODS[name], _options(name, self.plan.settings)
-        learned, stop_by = self.hold_out(training, self.course.training_seed)
+        learned, stop_by = held_out(training, self.course.training_seed)
         data = TrainingData(
             episodes=learned,
             held_out=stop_by,

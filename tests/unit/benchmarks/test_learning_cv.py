@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from benchmarks.learning_cv import summary
+from benchmarks.learning_cv import add_seeds, mean_penalties, summary
 from mirage.provision.learn.card import TASTES
 from mirage.provision.learn.toy import Toy
 from slurm_sim.seconds import HOUR_S
@@ -38,3 +41,16 @@ def test_no_regret_where_there_is_less_than_an_hour_to_save() -> None:
     light = [row for row in summary(NEVER, None, EPISODES) if row["load"] == "light"]
     assert light
     assert not any("regret" in row for row in light)
+
+
+def test_several_seeds_are_compared_by_their_mean_and_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "cv").mkdir()
+    for seed, found in ((1, BEST), (2, NEVER)):
+        np.save(tmp_path / "cv" / f"quantile-{seed}.npy", found)
+    args = Namespace(samples=tmp_path, seeds=[1, 2])
+    mine = mean_penalties("quantile", args)
+    lines = list(summary(mine, None, EPISODES))
+    add_seeds(lines, "quantile", args, EPISODES)
+    whole = next(line for line in lines if line["load"] == "all")
+    assert (whole["regret"], whole["of_seeds"]) == (pytest.approx(0.5, abs=1e-3), [0.0, 1.0])
+    assert not any("of_seeds" in line for line in lines if line["load"] == "light")

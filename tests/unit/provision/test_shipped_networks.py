@@ -18,7 +18,7 @@ HEADS = [name for name, method in METHODS.items() if method.foundation and (FOLD
 
 
 def test_there_are_the_papers_methods() -> None:
-    assert {"moe", "moe-dqn", "moe-pg"} == set(MIXTURES)
+    assert {"moe", "moe-dqn"} == set(MIXTURES)
     assert {"transformer-dqn", "transformer-pg"} <= set(HEADS)
 
 

@@ -323,21 +323,53 @@ def test_agents_without_a_proof_are_silent(
     assert ("agents are silent" in card) is not holds
 
 
-def test_agents_that_gain_nothing_on_the_sites_history_are_not_published(
+def test_agents_without_a_proof_on_the_sites_history_are_not_published(
     tmp_path: Path, trace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("safetensors")
-    from mirage.routing.model import save_model
+    from mirage.routing.model import read_model, record_proof, save_model
 
-    save_model(tmp_path / "m", team_of(-20.0), "nothing", 1, {})
-    words = ["route", "publish", "--trace", str(trace), "--run", str(tmp_path)]
-    assert main([*words, "--model", str(tmp_path / "m")]) == 2
+    model = tmp_path / "m"
+    save_model(model, team_of(-20.0), "nothing", 1, {})
+    publish = ["route", "publish", "--run", str(tmp_path), "--model", str(model)]
+    prove = ["route", "prove", "--trace", str(trace), "--model", str(model)]
+    assert main(publish) == 2
+    assert "mirage route prove --model" in capsys.readouterr().err
+    record_proof(model, "of last year's jobs")
+    assert main(prove) == 2
     assert "not over sooner by these agents" in capsys.readouterr().err
-    assert main(["route", "publish", "--model", str(tmp_path / "m")]) == 2
-    assert "give --trace with the site's job history" in capsys.readouterr().err
-    assert main([*words, "--flavors", str(ROOT / "mirage/routing/flavors.toml")]) == 2
-    assert "agents of `--variant choice`" in capsys.readouterr().err
+    assert read_model(model).proof == ""
+    assert main(publish) == 2
     assert not (tmp_path / "routing.state").exists()
+    random = np.random.default_rng(1)
+    save_model(model, [random_agent(kind, Variant.OURS, random) for kind in KINDS], "x", 1, {})
+    assert main(prove) == 2
+    assert "agents of `--variant choice`" in capsys.readouterr().err
+
+
+def test_a_proof_lets_agents_be_published_and_the_service_asks_too(
+    tmp_path: Path, trace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("safetensors")
+    from mirage.config import Config, RoutingConfig
+    from mirage.daemon.app import routing_table
+    from mirage.routing import proof
+    from mirage.routing.model import read_model, save_model
+    from mirage.routing.publish import agents_of
+
+    model = tmp_path / "m"
+    save_model(model, team_of(-20.0), "nothing", 1, {"margins_h": (0.0, 2.0)})
+    config = replace(Config(), routing=RoutingConfig(model=str(model), run=str(tmp_path)))
+    with pytest.raises(InputError, match="no proof on the site's own jobs"):
+        routing_table(config)
+    monkeypatch.setattr(proof, "prove", lambda *_: proof.Proof(0.9, 0.8, 0.99))
+    assert main(["route", "prove", "--trace", str(trace), "--model", str(model)]) == 0
+    assert read_model(model).proof.endswith(
+        "0.990) of that without agents on the last part of jobs.csv"
+    )
+    assert "0.900 (0.800 to 0.990)" in (model / "card.md").read_text()
+    assert agents_of(model, "") == tuple(team_of(-20.0))
+    assert routing_table(config) is not None
 
 
 def test_train_and_evaluate_write_what_they_say(
