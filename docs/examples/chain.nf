@@ -1,5 +1,6 @@
 // Nextflow with a chain: the process TRAIN starts one and waits for its end.
 // train.sbatch has a line `#MIRAGE --segments=5`, and writes model.txt once the work is done.
+// Not run by us: see docs/workflows.md.
 // The process runs where Nextflow does (executor local) and sleeps.
 
 params.script = "$launchDir/train.sbatch"

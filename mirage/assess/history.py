@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mirage.errors import ClusterError, InputError, MirageError
 from mirage.figures.words import several
@@ -20,7 +22,14 @@ from slurm_sim.errors import SimulationError
 from slurm_sim.seconds import DAY_S
 from slurm_sim.traces import Trace, TraceError, write_trace
 from slurm_sim.traces.guess import guessed_cluster
-from slurm_sim.traces.inference import Inference, infer, with_dependencies
+from slurm_sim.traces.inference import (
+    IMPOSSIBLE,
+    Inference,
+    expected_instead,
+    impossible,
+    infer,
+    with_dependencies,
+)
 
 TRACE, CLUSTER, RECORDS = "history.csv.gz", "cluster.toml", "sacct.txt"
 SACCT_TIMEOUT_S = 600
@@ -98,32 +107,55 @@ def site_history(source: HistorySource, folder: Path, days: int, jobs: int) -> S
 
 
 def plausible(trace: Trace, now_s: float) -> tuple[Trace, list[str]]:
-    """Without jobs of the future, and without runaways: slurmdbd has them as running for ever where
-    it missed their end (`sacctmgr show runawayjobs`). Also notes on what was left out. Raises
-    InputError where no job with an end is left.
+    """Without jobs of the future, those that no cluster can have run, and runaways: slurmdbd has
+    them as running for ever where it missed their end (`sacctmgr show runawayjobs`).
+
+    Also a note on each kind that was left out. Raises InputError where no job with an end is left.
     """
-    submit, start, end = (trace.column(name) for name in ("submit", "start", "end"))
-    limit, state = trace.column("timelimit_s"), trace.text("state")
-    future = submit > now_s + DAY_S
-    known = np.where(future, np.nan, np.fmax(submit, np.fmax(start, end)))
-    last_s = np.nanmax(known) if not future.all() else now_s
-    over = ~np.isin(state, ALIVE) | (start + limit + DAY_S < last_s)
-    runaway = ~future & ~np.isnan(start) & np.isnan(trace.run_s) & over
-    notes = [
-        f"note: {several(int(mask.sum()), 'job')} {'is' if mask.sum() == 1 else 'are'} left out: {why}"
-        for mask, why in (
-            (future, "submitted in the future; a wrong clock or --timezone?"),
-            (runaway, "no end is known, but the state or the limit says it was (runaway jobs)"),
-        )
-        if mask.any()
-    ]
-    kept = trace.pick(~(future | runaway)) if notes else trace
+    notes: list[str] = []
+
+    def leave_out(jobs: Trace, mask: NDArray[np.bool_], why: str) -> Trace:
+        if not mask.any():
+            return jobs
+        count = int(mask.sum())
+        are = "is" if count == 1 else "are"
+        notes.append(f"note: {several(count, 'job')} {are} left out: {why}")
+        return jobs.pick(~mask)
+
+    why = "submitted in the future; a wrong clock or --timezone?"
+    kept = leave_out(trace, trace.column("submit") > now_s + DAY_S, why)
+    for column in IMPOSSIBLE:
+        mask = impossible(kept, column)
+        if mask.any():
+            kept = leave_out(kept, mask, _example(kept, column, int(mask.argmax())))
+    why = "no end is known, but the state or the limit says it was (runaway jobs)"
+    kept = leave_out(kept, _runaway(kept), why)
     if not (kept.ran & ~np.isnan(kept.column("start")) & ~np.isnan(kept.column("end"))).any():
         said = "".join(f" {note.removeprefix('note: ')}." for note in notes)
         raise InputError(
             f"{trace.source}: no job with a start and an end, so no queue shows.{said}"
         )
     return kept, notes
+
+
+def _example(trace: Trace, column: str, row: int) -> str:
+    """What a job says, and what was expected of it."""
+    value = trace.column(column)[row]
+    found = f"{int(value):,}" if column == "nodes" else f"{datetime.fromtimestamp(value, UTC):%Y}"
+    return (
+        f"{column}: {found} of job {trace.text('job_id')[row]}, expected"
+        f" {expected_instead(trace, column)}"
+    )
+
+
+def _runaway(trace: Trace) -> NDArray[np.bool_]:
+    start, end = trace.column("start"), trace.column("end")
+    known = np.fmax(trace.column("submit"), np.fmax(start, end))
+    last_s = np.nanmax(known, initial=0)
+    over = start + trace.column("timelimit_s") + DAY_S < last_s
+    over |= ~np.isin(trace.text("state"), ALIVE)
+    found: NDArray[np.bool_] = ~np.isnan(start) & np.isnan(trace.run_s) & over
+    return found
 
 
 def recent_begin_s(trace: Trace, days: int, jobs: int) -> int:

@@ -19,7 +19,12 @@ from mirage.chain.command_line import OWN, OWN_WITH_VALUE, CommandLine, parse_re
 from mirage.chain.directives import directives
 from mirage.chain.durations import format_time_limit, parse_duration, parse_time_limit
 from mirage.chain.folder import chain_folder
-from mirage.chain.sbatch import SbatchOption, find_batch_script
+from mirage.chain.sbatch import (
+    LONG_WITH_VALUE,
+    LONG_WITHOUT_VALUE,
+    SbatchOption,
+    find_batch_script,
+)
 from mirage.chain.script import (
     AHEAD,
     MOST_AHEAD,
@@ -36,6 +41,7 @@ from mirage.domain import SIGNAL_SLACK_S, Mode, Penalties
 from mirage.errors import InputError
 from slurm_sim.files import read_bytes
 
+_NAME_IT = "name its file after the options, as in `mirage-submit --segments 4 train.sbatch`"
 _IN_SCRIPTS = OWN_WITH_VALUE | {"up-front", "nested"}
 _LENGTH = {"segments", "total-time"}
 _REFUSED = {
@@ -254,11 +260,11 @@ def find_script(request: CommandLine, cwd: str, path: str) -> Path:
     """
     if not request.script:
         raise InputError(
-            "no batch script given (a chain needs a file; it can't be read from standard input)"
+            f"no batch script given: {_NAME_IT}. A chain can't read it from standard input"
         )
     found = find_batch_script(request.script, _last(request.options, "chdir") or "", cwd, path)
     if not found:
-        raise InputError(f"{request.script}: no such batch script{_hint(request.options)}")
+        raise InputError(f"{request.script}: no such batch script{_hint(request)}")
     return Path(found)
 
 
@@ -310,15 +316,22 @@ def _resubmits_itself(request: CommandLine, script: UserScript) -> bool:
     )
 
 
-def _hint(options: Sequence[SbatchOption]) -> str:
+def _hint(request: CommandLine) -> str:
     """The word may have been the value of an option that we took for one without."""
-    if options and len(options[-1].words) == 1 and options[-1].value is None:
-        import difflib  # only on the way out
+    option = request.options[-1] if request.options else None
+    if option is None or len(option.words) > 1 or option.value is not None:
+        return f": {_NAME_IT}"
+    import difflib  # only on the way out
 
-        if close := difflib.get_close_matches(options[-1].name, OWN_WITH_VALUE, n=1):
-            return f" (did you mean --{close[0]}, where {options[-1].words[0]} stands?)"
-        return f" (if it is the value of {options[-1].words[0]}, attach it with =)"
-    return ""
+    word, close = option.words[0], []
+    if option.name not in LONG_WITHOUT_VALUE:
+        names = sorted(OWN_WITH_VALUE | LONG_WITH_VALUE)
+        close = difflib.get_close_matches(option.name, names, n=1)
+    if close:
+        hint = f" (did you mean --{close[0]}, where {word} stands?)"
+    else:
+        hint = f" (if it is the value of {word}, attach it with =)"
+    return hint if request.arguments else f"{hint}: {_NAME_IT}"
 
 
 def _environment_options(environ: Mapping[str, str]) -> list[SbatchOption]:

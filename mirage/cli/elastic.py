@@ -15,6 +15,7 @@ from rich.table import Table
 
 from mirage.cli import elastic_jobs
 from mirage.cli.learning import words_of
+from mirage.cli.signals import ending_on_sigterm
 from mirage.cli.table import console
 from mirage.errors import InputError
 from slurm_sim.cli.arguments import positive
@@ -158,7 +159,8 @@ def _train(args: argparse.Namespace) -> int:
         clusters=args.clusters,
         ray=args.ray,
     )
-    result = train(plan, _show_progress)
+    with ending_on_sigterm():
+        result = train(plan, _show_progress)
     save_result(args.out, result)
     scores = ", ".join(f"{name} {value:.2f}" for name, value in result.scores.items())
     errors.print(escape(f"{args.out}: completion time in slots: {scores} ({result.wall_s:.0f} s)"))

@@ -117,7 +117,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"two of the files have the same name: {', '.join(sorted(names))}")
     for name in names:
         files.check_new(root, name)
-    control = _prepare(args, root, options)
+    control = _prepare(args, root, options, requests)
     for request in requests:
         folder = files.create_job(root, request, int(time.time()))
         console.print(f"elastic job {request.name}: {folder}")
@@ -179,11 +179,20 @@ def _read(path: Path) -> JobRequest:
     return replace(request, folder=str(folder))
 
 
-def _prepare(args: argparse.Namespace, root: Path, options: Any) -> Callable[[], int]:
+def _prepare(
+    args: argparse.Namespace, root: Path, options: Any, requests: Sequence[JobRequest]
+) -> Callable[[], int]:
     """Connects to Slurm, so that what is wrong shows before any job is registered."""
-    from mirage.elastic.jobs.sizes import policy_named
+    from mirage.elastic.jobs.sizes import policy_named, types_known
 
     policy = policy_named(args.policy)
+    types = types_known(policy)
+    for request, path in zip(requests, args.jobs, strict=True):
+        if types and request.speed.like not in types:
+            raise InputError(
+                f"{path}: speed.like: --policy {args.policy} knows jobs by the types of its"
+                f" training: expected one of {', '.join(types)}, got {request.speed.like!r}"
+            )
     poll_s = _seconds("--poll", args.poll)
     controller = _controller(root, policy, options)
     return lambda: _control(root, controller, poll_s)

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from mirage.cli import place_live
 from mirage.cli.learning import words_of
+from mirage.cli.signals import ending_on_sigterm
 from mirage.errors import InputError
 from slurm_sim.cli.arguments import positive
 
@@ -204,7 +205,8 @@ def _train(args: argparse.Namespace) -> int:
     check_replaceable(args.out)
     most_s = args.minutes * 60 if args.minutes else None
     train = _train_scalable if args.agent == "scalable" else _train_paper
-    train(args, most_s)
+    with ending_on_sigterm():
+        train(args, most_s)
     print(args.out)
     return 0
 

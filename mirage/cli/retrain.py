@@ -6,10 +6,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +29,7 @@ from mirage.cli.learning import (
 )
 from mirage.cli.serve import settled, state_folder
 from mirage.cli.service_check import default_agent_store
+from mirage.cli.signals import ending_on_sigterm
 from mirage.cli.table import console
 from mirage.config import TRAINED, Config
 from mirage.config_sources import SITE_FILE, is_there, load, named_file, user_file
@@ -126,7 +125,7 @@ def run(args: argparse.Namespace) -> int:
     default_store = DEFAULT_STORE if usual == SITE_FILE else default_agent_store()
     config = settled(load(named_file(args.config), usual).config, default_store)
     versions = Versions(_link(config, default_store))
-    with _ending_on_sigterm(), versions.locked() as work:
+    with ending_on_sigterm(), versions.locked() as work:
         if args.rollback:
             target = versions.roll_back()
             _tell(
@@ -150,20 +149,6 @@ def _link(config: Config, default_store: str) -> Path:
     return Path(
         policy.model or state_folder(config, default_store) / "models" / policy.name
     ).absolute()
-
-
-@contextmanager
-def _ending_on_sigterm() -> Iterator[None]:
-    """`systemctl stop` is to clean up as Ctrl-C does."""
-
-    def interrupt(_signal: int, _frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
+from mirage.cli.signals import ending_on_sigterm
 from mirage.errors import InputError, MirageError
 from slurm_sim.cli.arguments import positive
 
@@ -98,15 +99,16 @@ def _train(args: argparse.Namespace) -> int:
     began = time.monotonic()
     kinds = load_partitions(args.flavors)
     variant = Variant(args.variant or ("ours" if args.lesson == "paper" else "choice"))
-    result = train_agents(
-        args.lesson,
-        kinds,
-        variant,
-        episodes=args.episodes,
-        trace=args.trace,
-        seed=args.seed,
-        report=_announcer(),
-    )
+    with ending_on_sigterm():
+        result = train_agents(
+            args.lesson,
+            kinds,
+            variant,
+            episodes=args.episodes,
+            trace=args.trace,
+            seed=args.seed,
+            report=_announcer(),
+        )
     save_model(args.out, result.agents, result.lesson, args.seed, result.facts)
     errors.print(f"{args.out}: {len(result.agents)} agents ({time.monotonic() - began:.0f} s)")
     return 0

@@ -22,6 +22,7 @@ from mirage.cli.learning import (
     instant,
     words_of,
 )
+from mirage.cli.signals import ending_on_sigterm
 from mirage.errors import InputError
 from slurm_sim.cli.arguments import positive
 
@@ -136,7 +137,7 @@ def run(args: argparse.Namespace) -> int:
     from mirage.provision.learn import TrainingInterrupted, train
 
     try:
-        with reporter:
+        with ending_on_sigterm(), reporter:
             train(plan, reporter)
     except TrainingInterrupted as error:
         errors.print(escape(f"mirage train: {error}"))

@@ -25,9 +25,7 @@ MIN_HELD = 0.8
 WAIT_S = 600.0
 YEAR_S = 365 * 86400
 MOST_YEARS = 20
-"""Between a job and the middle one: a log of so long would take minutes, and is none of one
-cluster.
-"""
+"""Between a job and the middle one: a log of so long is none of one cluster."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +97,7 @@ def infer(trace: Trace) -> Inference:
     Raises TraceError for a job that no cluster could run, or of another time than the others: it
     takes a step an hour.
     """
-    _refuse_slips(trace)
+    _refuse_impossible(trace)
     nodes = infer_nodes(trace)
     curve = node_curve(nodes)
     limit = infer_limit(trace, curve)
@@ -108,31 +106,48 @@ def infer(trace: Trace) -> Inference:
     return Inference(chains, limit, nodes, throttles, group)
 
 
-def _refuse_slips(trace: Trace) -> None:
-    wide = trace.column("nodes") > MOST_NODES
-    if wide.any():
-        raise _slip(
-            trace,
-            "nodes",
-            int(wide.argmax()),
-            f"at most {MOST_NODES:,}, which is more than any cluster has",
-        )
-    if not len(trace):
-        return
-    middle = float(np.median(trace.column("submit")))
-    when = datetime.fromtimestamp(middle, UTC)
-    for name in ("submit", "start", "end"):
-        far = np.abs(np.nan_to_num(trace.column(name), nan=middle) - middle) > MOST_YEARS * YEAR_S
-        if far.any():
-            expected = f"a time within {MOST_YEARS} years of the log's middle, {when:%Y-%m-%d}"
-            raise _slip(trace, name, int(far.argmax()), expected)
+IMPOSSIBLE = ("nodes", "submit", "start", "end")
+"""Columns in which one wrong digit makes a job that no cluster can have run. A step of `infer` takes
+an hour of the log, so one wrong year would take minutes.
+"""
 
 
-def _slip(trace: Trace, name: str, row: int, expected: str) -> TraceError:
-    found, job = str(int(trace.column(name)[row])), trace.text("job_id")[row]
-    return TraceError(
-        trace.source, f"{expected} (job {job})", found=found, line=trace.line(row), field=name
-    )
+def impossible(trace: Trace, column: str) -> NDArray[np.bool_]:
+    """Jobs whose value in a column of `IMPOSSIBLE` can't be, [J]."""
+    values = trace.column(column)
+    if column == "nodes":
+        return np.asarray(values > MOST_NODES)
+    middle = _middle_s(trace)
+    return np.asarray(np.abs(np.nan_to_num(values, nan=middle) - middle) > MOST_YEARS * YEAR_S)
+
+
+def _middle_s(trace: Trace) -> float:
+    return float(np.median(trace.column("submit"))) if len(trace) else 0.0
+
+
+def expected_instead(trace: Trace, column: str) -> str:
+    """In words, of a column of `IMPOSSIBLE`."""
+    if column == "nodes":
+        return f"at most {MOST_NODES:,}, which is more than any cluster has"
+    when = datetime.fromtimestamp(_middle_s(trace), UTC)
+    return f"a time within {MOST_YEARS} years of the log's middle, {when:%Y-%m-%d}"
+
+
+def _refuse_impossible(trace: Trace) -> None:
+    for name in IMPOSSIBLE:
+        mask = impossible(trace, name)
+        if mask.any():
+            row = int(mask.argmax())
+            count = int(mask.sum())
+            what = "its line" if count == 1 else f"its line and {count - 1} more like it"
+            raise TraceError(
+                trace.source,
+                f"{expected_instead(trace, name)} (job {trace.text('job_id')[row]});"
+                f" remove {what}, or correct the value",
+                found=str(int(trace.column(name)[row])),
+                line=trace.line(row),
+                field=name,
+            )
 
 
 def node_curve(nodes: tuple[NodeStep, ...]) -> Steps:
@@ -250,8 +265,11 @@ def _seconds_since_end(
 
 
 __all__ = [
+    "IMPOSSIBLE",
     "ArrayThrottle",
     "Inference",
+    "expected_instead",
+    "impossible",
     "infer",
     "infer_throttles",
     "node_curve",

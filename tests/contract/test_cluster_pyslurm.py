@@ -398,7 +398,11 @@ class TestPyslurmOnSlurm(ClusterContract):
             yield site
             site.clean()
 
-    def test_both_adapters_see_the_same_queue_and_nodes(self, site: PyslurmOnSlurm) -> None:
+    def test_both_adapters_see_the_same_queue_and_nodes(
+        self, site: PyslurmOnSlurm, record_testsuite_property: Callable[[str, object], None]
+    ) -> None:
+        # scripts/test-releases reads it
+        record_testsuite_property("slurm", site.root.settings().version)
         running = site.reaches(
             site.submit("--nodes=2", "--gres=gpu:2", "--time=30"), JobState.RUNNING
         )

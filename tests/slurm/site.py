@@ -4,13 +4,16 @@ users.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
 import threading
 import time
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +24,9 @@ from tempfile import TemporaryDirectory
 ROOT = Path(__file__).parents[2]
 PYTHON = "/usr/bin/python3"
 """The system's: plain users can't run an interpreter that lies under /root."""
+
+CORES = Path("/var/cache/mirage-slurm/cores")
+"""Compiled cores, by what they were compiled from: a compile takes minutes of CPU time."""
 
 ALICE, BOB, CAROL, OPERATOR = "mirage-alice", "mirage-bob", "mirage-carol", "mirage"
 
@@ -43,12 +49,23 @@ class Site:
             _check([PYTHON, "-m", "venv", str(site.resolve())])  # venv refuses a link
         pip = [str(self.bin / "pip"), "install", "-q", "--no-compile"]
         with TemporaryDirectory() as folder:
-            source = _wheel(Path(folder)) or ROOT
+            core = _kept_core() if _fits(self.bin / "python") else None
+            source = _wheel(Path(folder), core) if core else ROOT
             if fresh:
                 # NetworkX is all that live placement needs of the extra `placement`.
                 _check([*pip, "-c", str(ROOT / "constraints.txt"), f"{source}[web]", "networkx"])
             else:
                 _check([*pip, "--no-deps", "--force-reinstall", str(source)])
+        if core:
+            self._add_core(core)
+        _check([str(self.bin / "python"), "-c", "import slurm_sim.core._core"])
+
+    def _add_core(self, core: Path) -> None:
+        """Puts the compiled core beside the Python files of the wheel."""
+        packages = next((self.bin.parent / "lib").glob("python3*")) / "site-packages"
+        _keep(
+            core, packages / "slurm_sim" / "core" / f"_core{sysconfig.get_config_var('EXT_SUFFIX')}"
+        )
 
     def install_elastic(self) -> None:
         """Adds what elastic jobs need: torch and pyzmq of this environment, where users can read
@@ -221,15 +238,51 @@ class Site:
             self.run("root", "scancel", "-u", CAROL, check=False)
 
 
-def _wheel(folder: Path) -> Path | None:
-    """A wheel of the core as this environment has it already, built in seconds. None: it does not
-    fit the site's Python, or this environment lacks the build's tools (scripts/install).
+def _fits(python: Path) -> bool:
+    """Whether what this environment compiles runs under the site's Python, and it can compile
+    (scripts/install).
     """
     tag = "import sys; print(sys.implementation.cache_tag)"
-    theirs = subprocess.run([PYTHON, "-c", tag], capture_output=True, text=True, check=True)
-    if theirs.stdout.strip() != sys.implementation.cache_tag or not find_spec("scikit_build_core"):
-        return None
+    theirs = subprocess.run([python, "-c", tag], capture_output=True, text=True, check=True)
+    same = theirs.stdout.strip() == sys.implementation.cache_tag
+    return same and find_spec("scikit_build_core") is not None
+
+
+def core_key(root: Path) -> str:
+    """Of the sources from which the core is compiled, and of the Python for which."""
+    found = hashlib.sha256(str(sysconfig.get_config_var("EXT_SUFFIX")).encode())
+    for path in [root / "CMakeLists.txt", *sorted((root / "slurm_sim" / "core").iterdir())]:
+        if path.suffix in (".txt", ".cpp", ".hpp", ".inl", ".in"):
+            found.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return found.hexdigest()[:24]
+
+
+def _kept_core() -> Path:
+    """The core compiled from these sources, by an earlier run of any checkout, or now."""
+    kept = CORES / f"{core_key(ROOT)}.so"
+    if not kept.exists():
+        with TemporaryDirectory() as folder:
+            with zipfile.ZipFile(_wheel(Path(folder), None)) as wheel:
+                names = [
+                    name for name in wheel.namelist() if "core/_core." in name and ".so" in name
+                ]
+                wheel.extract(names[0], folder)
+            CORES.mkdir(parents=True, exist_ok=True)
+            _keep(Path(folder, names[0]), kept)
+    return kept
+
+
+def _keep(source: Path, target: Path) -> None:
+    """Copies a file so that nobody sees a part of it."""
+    partial = target.with_name(f"{target.name}.{os.getpid()}")
+    shutil.copy(source, partial)
+    partial.replace(target)
+
+
+def _wheel(folder: Path, core: Path | None) -> Path:
+    """A wheel of this checkout; without its core if there is one already, which takes seconds."""
     build = [sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", str(folder)]
+    build += ["--config-setting=wheel.cmake=false"] if core else []
     _check([*build, str(ROOT)])
     return next(folder.glob("mirage_slurm-*.whl"))
 

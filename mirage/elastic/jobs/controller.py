@@ -385,6 +385,7 @@ def _live(job: _Running, room: ClusterRoom) -> LiveJob:
             servers=1 if request.is_replicated else len(job.alive(Role.SERVER)),
         ),
         ran_slots=len(job.measured),
+        like=request.speed.like,
         worker=_task_demand(job, Role.WORKER, room),
         server=TaskDemand(gpus=0, cpus=0)
         if request.is_replicated

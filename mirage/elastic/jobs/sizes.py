@@ -7,12 +7,13 @@ world that has the live cluster's free GPUs and CPUs and the live jobs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from mirage.elastic.baselines import Allocator, baseline
+from mirage.elastic.jobs.typed import LikeEncoder
 from mirage.elastic.speed import Floats, JobType, TaskDemand
 from mirage.elastic.workload import ElasticJobs
 from mirage.elastic.world import Bools, ElasticConfig, ElasticWorld, Ints, TaskKind
@@ -52,6 +53,8 @@ class LiveJob:
     """What it has now."""
     ran_slots: int = 0
     """Slots in which it trained, as far as they were measured."""
+    like: str = ""
+    """The type of a training that it is like, by its owner; empty: none is named."""
     worker: TaskDemand
     server: TaskDemand
 
@@ -77,21 +80,33 @@ def policy_named(name: str) -> Allocator:
 
 
 def _trained(folder: Path) -> Allocator:
-    """A policy that knows jobs by their speeds: those that the controller measured."""
+    """A policy that knows jobs by their measured speeds, or by the types of its training."""
     from mirage.elastic.gain_policy import GainAllocator, GainNetwork, GainWeights
     from mirage.elastic.model import load_model
     from mirage.elastic.policy import learned
     from mirage.elastic.set_encoder import SpeedEncoder
 
     model = load_model(folder)
-    if isinstance(model.networks.policy, GainNetwork):
-        return GainAllocator(weights=GainWeights.of(model.networks.policy), estimates=None)
-    if model.method != "set":
-        raise InputError(
-            f"--policy {folder}: a model of method {model.method!r} knows the job types that it was"
-            " trained on and no others; live jobs need one of method 'gain' or 'set'"
+    network, about = model.networks.policy, model.about
+    if isinstance(network, GainNetwork):
+        return GainAllocator(weights=GainWeights.of(network), estimates=None)
+    if model.method == "set":
+        return learned("set", model.networks, SpeedEncoder(estimates=None), None)
+    if model.method == "dl2" and about.most_workers:
+        encoder = LikeEncoder(
+            types=about.types, most_workers=about.most_workers, most_ps=about.most_ps
         )
-    return learned("set", model.networks, SpeedEncoder(estimates=None), None)
+        return learned("dl2", model.networks, encoder, about.places)
+    raise InputError(
+        f"--policy {folder}: a model of method {model.method!r} can't size live jobs; train one with"
+        " `mirage elastic train --policy gain` (or dl2, or set)"
+    )
+
+
+def types_known(policy: Allocator) -> tuple[str, ...]:
+    """The types by which the policy knows jobs, named in `speed.like`; empty: by their speeds."""
+    encoder = getattr(policy, "encoder", None)
+    return encoder.types if isinstance(encoder, LikeEncoder) else ()
 
 
 def decide_sizes(
@@ -105,16 +120,16 @@ def decide_sizes(
     """The tasks of each job in the slot that begins, by its name.
 
     ``jobs``: oldest first. A job's least size is given first, and is its own even where it does
-    not fit now. ``most_gpus``: of all jobs together.
+    not fit now; one of a type that the policy does not know gets no more. ``most_gpus``: of all
+    jobs together.
     """
     if not jobs or not nodes:
         return {job.name: job.least for job in jobs}
-    world = _LiveWorld(jobs, nodes, slot_s=slot_s, most_gpus=most_gpus)
+    if types := types_known(policy):
+        policy.encoder.likes = [job.like for job in jobs]  # type: ignore[attr-defined]
+        jobs = [job if job.like in types else replace(job, most=job.least) for job in jobs]
+    world = live_world(jobs, nodes, slot_s=slot_s, most_gpus=most_gpus)
     policy.reset(world)
-    world.workers = np.array([[job.present.workers for job in jobs]])
-    world.ps = np.array([[job.present.servers for job in jobs]])
-    world.begin_slot()
-    _give_least(world, jobs)
     policy.begin_slot(world)
     going = True
     while going:
@@ -127,6 +142,22 @@ def decide_sizes(
         )
         for nth, job in enumerate(jobs)
     }
+
+
+def live_world(
+    jobs: Sequence[LiveJob],
+    nodes: Sequence[FreeNode],
+    *,
+    slot_s: float = 1200.0,
+    most_gpus: int | None = None,
+) -> ElasticWorld:
+    """A slot that begins, in which each job has its least size already. See `decide_sizes`."""
+    world = _LiveWorld(jobs, nodes, slot_s=slot_s, most_gpus=most_gpus)
+    world.workers = np.array([[job.present.workers for job in jobs]])
+    world.ps = np.array([[job.present.servers for job in jobs]])
+    world.begin_slot()
+    _give_least(world, jobs)
+    return world
 
 
 def _give_least(world: _LiveWorld, jobs: Sequence[LiveJob]) -> None:

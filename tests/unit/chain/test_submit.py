@@ -476,8 +476,12 @@ def test_every_option_of_the_manual_is_in_the_table() -> None:
             ["--total-time=9h", "--up-front", "--time-min=30", "train.sbatch"],
             "--total-time with --up-front counts links of the full --time",
         ),
-        (["--segments=2"], "no batch script given"),
-        (["--segments=2", "nope.sh"], "nope.sh: no such batch script"),
+        (["--segments=2"], "no batch script given: name its file after the options"),
+        (["--segments=2", "nope.sh"], "nope.sh: no such batch script: name its file after the"),
+        (
+            ["--segments=2", "--exclusive", "user", "train.sbatch"],
+            "user: no such batch script (if it is the value of --exclusive, attach it with =)",
+        ),
         (["--segments=2", "binary"], "binary: this does not look like a batch script"),
         (["--segments=2", "dos.sh"], "dos.sh: the batch script contains DOS line breaks"),
         (["--segments=2", "hidden.sh"], "hidden.sh: can't be read"),
@@ -652,6 +656,15 @@ def test_an_option_after_the_script_is_the_scripts_and_that_is_said(
     error = capfd.readouterr().err
     assert "--dry-run stands after the script" in error
     assert "--epochs" not in error
+
+
+def test_a_forgotten_script_after_an_unknown_option_is_explained(
+    site: Site, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--segments=2", "--name", "X"]) == 2
+    error = capfd.readouterr().err
+    assert "X: no such batch script (did you mean --job-name, where --name stands?): " in error
+    assert "name its file after the options, as in `mirage-submit --segments 4 train" in error
 
 
 def test_a_misspelt_option_is_recognised(site: Site, capfd: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -193,12 +194,19 @@ def small_networks(monkeypatch: pytest.MonkeyPatch) -> None:
 HEADED = ("--method", "transformer,transformer-dqn", "--online", "640")
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.usefixtures("small_networks")
-def test_ctrl_c_writes_the_best_so_far_and_begins_nothing_else(
-    files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_ctrl_c_and_kill_write_the_best_so_far_and_begin_nothing_else(
+    files: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    number: signal.Signals,
 ) -> None:
+    before = signal.getsignal(number)
+
     def press(*_: object) -> None:
-        raise KeyboardInterrupt
+        signal.raise_signal(number)
 
     monkeypatch.setattr(TerminalReporter, "progress", press)
     assert train(files, *HEADED, "--out", str(tmp_path / "m")) == 130
@@ -210,6 +218,7 @@ def test_ctrl_c_writes_the_best_so_far_and_begins_nothing_else(
     assert read_model(folder).model.traits.interrupted
     assert "Its training was interrupted" in (folder / "card.md").read_text()
     assert [path.name for path in folder.parent.iterdir()] == ["transformer"]
+    assert signal.getsignal(number) is before
 
 
 @pytest.mark.usefixtures("small_networks")

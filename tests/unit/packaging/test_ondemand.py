@@ -12,12 +12,42 @@ from typing import Any
 import pytest
 import yaml
 
+from mirage.chain.tag import MAX_SEGMENTS
+
 APP = Path(__file__).parents[3] / "packaging" / "ondemand"
 RENDER = """
 require "erb"; require "json"; require "ostruct"
 context = OpenStruct.new(JSON.parse(ENV["CONTEXT"]))
 print ERB.new(File.read(ARGV[0]), trim_mode: "-").result(binding)
 """
+
+
+FORM = {"cluster", "form", "attributes", "title", "description", "cacheable"}
+"""Keys of form.yml, https://osc.github.io/ood-documentation/latest/how-tos/app-development/interactive/form.html"""
+WIDGETS = {
+    "check_box",
+    "hidden_field",
+    "number_field",
+    "radio_button",
+    "resolution_field",
+    "select",
+}
+WIDGETS |= {"text_area", "text_field", "path_selector"}
+ATTRIBUTE = {"widget", "label", "value", "help", "required", "min", "max", "step", "options"}
+"""https://osc.github.io/ood-documentation/latest/how-tos/app-development/interactive/form-widgets.html"""
+MANIFEST = {"name", "category", "subcategory", "role", "description", "icon", "url", "metadata"}
+"""https://osc.github.io/ood-documentation/latest/how-tos/app-development/interactive/manifest.html"""
+SUBMISSION = {"batch_connect", "script", "cluster"}
+SCRIPT = {
+    "native",
+    "wall_time",
+    "queue_name",
+    "accounting_id",
+    "job_name",
+    "email",
+    "reservation_id",
+}
+"""https://osc.github.io/ood-documentation/latest/reference/files/submit-yml/script.html"""
 
 
 def render(name: str, **context: object) -> str:
@@ -37,20 +67,34 @@ def rendered(name: str) -> dict[str, Any]:
 def test_the_manifest_makes_it_an_app_for_jobs():
     manifest = yaml.safe_load((APP / "manifest.yml").read_text())
     assert manifest["role"] == "batch_connect"
-    assert {"name", "category", "description"} <= set(manifest)
+    assert {"name", "category", "description"} <= set(manifest) <= MANIFEST
 
 
 def test_the_form_describes_each_of_its_fields():
     form = rendered("form.yml.erb")
     assert form["cluster"] == "site"
     assert form["form"] == list(form["attributes"])
-    assert all("label" in field for field in form["attributes"].values())
+    assert set(form) <= FORM
+    for field in form["attributes"].values():
+        assert "label" in field
+        assert set(field) <= ATTRIBUTE
+        assert field["widget"] in WIDGETS
+    links = form["attributes"]["segments"]
+    assert links["min"] <= links["value"] <= links["max"] == MAX_SEGMENTS
 
 
 def test_the_job_that_submits_is_short():
     submission = rendered("submit.yml.erb")
     assert submission["batch_connect"]["template"] == "basic"
     assert submission["script"]["wall_time"] <= 600
+    assert all(isinstance(word, str) for word in submission["script"]["native"])
+    assert set(submission) <= SUBMISSION
+    assert set(submission["script"]) <= SCRIPT
+
+
+def test_the_script_may_be_run():
+    """Open OnDemand copies it with its mode and runs ./script.sh (OSC/ood_core, issue 948)."""
+    assert os.access(APP / "template" / "script.sh.erb", os.X_OK)
 
 
 @pytest.mark.parametrize(

@@ -295,7 +295,11 @@ def test_a_trace_of_jobs_that_never_ran_tells_nothing() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "expected"),
     [
-        ("nodes", 2_000_000_000, r"at most 100,000, which is more than any cluster has \(job 2\)"),
+        (
+            "nodes",
+            2_000_000_000,
+            r"at most 100,000, which is more than any cluster has \(job 2\); remove its",
+        ),
         ("end", 6_000_000_000, r"a time within 20 years of the log's middle, 2023-11-14 \(job 2\)"),
         ("start", 0, r"a time within 20 years"),
     ],

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from mirage.elastic.jobs.sizes import POLICIES, FreeNode, LiveJob, Sizes, decide_sizes, policy_named
+from mirage.elastic.jobs.sizes import (
+    POLICIES,
+    FreeNode,
+    LiveJob,
+    Sizes,
+    decide_sizes,
+    live_world,
+    policy_named,
+    types_known,
+)
 from mirage.elastic.jobs.speeds import Measurement, speed_table
+from mirage.elastic.jobs.typed import LikeEncoder
+from mirage.elastic.observation import PaperEncoder
 from mirage.elastic.speed import TaskDemand
 from mirage.errors import InputError
 
@@ -98,11 +111,78 @@ def test_a_trained_set_policy_decides(tmp_path: Path) -> None:
     from mirage.elastic.settings import read_setting
 
     torch.manual_seed(1)
-    for method, hidden in (("set", (8, 1, 2)), ("dl2", (8,))):
-        model = new_model(method, read_setting("small"), "drf", hidden=hidden, seed=1)
-        save_model(tmp_path / method, model, summary=["x"], facts=["y"])
+    model = new_model("set", read_setting("small"), "drf", hidden=(8, 1, 2), seed=1)
+    save_model(tmp_path / "set", model, summary=["x"], facts=["y"])
     jobs = [live("a"), live("b")]
     sizes = decide_sizes(jobs, NODES, policy_named(str(tmp_path / "set")), slot_s=300)
     assert 2 <= sum(each.workers for each in sizes.values()) <= 8
-    with pytest.raises(InputError, match="live jobs need one of method 'gain' or 'set'"):
-        policy_named(str(tmp_path / "dl2"))
+
+
+@pytest.fixture(scope="module")
+def paper_policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The paper's policy, untrained but for a first layer and an output that tell types apart: it
+    wants workers for jobs like vgg-16, and nothing for others.
+    """
+    torch = pytest.importorskip("torch")
+    from mirage.elastic.model import new_model, save_model
+    from mirage.elastic.settings import read_setting
+
+    setting = read_setting("small")
+    torch.manual_seed(1)
+    model = new_model("dl2", setting, "drf", hidden=(setting.places,), seed=1)
+    vgg = [kind.name for kind in setting.world.types].index("vgg-16")
+    layers = [each for each in model.networks.policy.modules() if hasattr(each, "in_features")]
+    with torch.no_grad():
+        for layer in layers:
+            layer.weight.zero_()
+            layer.bias.zero_()
+        for place in range(setting.places):
+            layers[0].weight[place, place * (len(setting.world.types) + 5) + vgg] = 1
+            layers[-1].weight[3 * place, place] = 1
+        layers[-1].bias[:] = -1
+        layers[-1].bias[-1] = -0.5
+    folder = tmp_path_factory.mktemp("models") / "dl2"
+    save_model(folder, model, summary=["x"], facts=["y"])
+    return folder
+
+
+def test_the_papers_policy_knows_live_jobs_by_the_type_that_they_are_like(
+    paper_policy: Path,
+) -> None:
+    policy = policy_named(str(paper_policy))
+    assert "vgg-16" in types_known(policy)
+    assert types_known(policy_named("greedy")) == ()
+    for like, other in (("ab", ""), ("ba", "resnet-50")):
+        jobs = [replace(live(name), like="vgg-16" if name == like[0] else other) for name in "ab"]
+        sizes = decide_sizes(jobs, NODES, policy, slot_s=1200)
+        assert sizes[like[0]].workers == 7
+        assert sizes[like[1]] == Sizes(workers=1, servers=1)
+
+
+def test_the_papers_policy_sees_live_jobs_as_those_of_its_training() -> None:
+    """The same state, where the live cluster and the live jobs are those of the training."""
+    jobs = [replace(live("a"), like="vgg-16"), replace(live("b"), like="wlm")]
+    encoder = LikeEncoder(types=("wlm", "vgg-16"), most_workers=16, most_ps=4)
+    encoder.likes = [job.like for job in jobs]
+    world = live_world(jobs, NODES)
+    encoder.reset(world)
+    places = np.array([[0, 1, -1]])
+    state = encoder.encode(world, places)
+    theirs = PaperEncoder().encode(world, places)
+    assert state.shape == (1, 3, encoder.size(2))
+    assert state[0, 0, :2].tolist() == [0, 1]
+    assert state[0, 1, :2].tolist() == [1, 0]
+    assert np.allclose(state[..., 2:5], theirs[..., 2:5])
+    assert np.allclose(state[..., 5] * 16, theirs[..., 5] * 8)  # workers, at most 8 here
+    assert not state[0, 2].any()
+
+
+def test_a_model_of_rounds_sizes_no_live_jobs(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from mirage.elastic.model import new_model, save_model
+    from mirage.elastic.settings import read_setting
+
+    model = new_model("set-rounds", read_setting("pollux"), "x", hidden=(8, 1, 2), seed=1)
+    save_model(tmp_path / "rounds", model, summary=["x"], facts=["y"])
+    with pytest.raises(InputError, match="'set-rounds' can't size live jobs; train one with"):
+        policy_named(str(tmp_path / "rounds"))
