@@ -3,18 +3,18 @@ checkpoint and restart of the same training by torchrun.
 
     .venv/bin/python -m benchmarks.elastic_runtime [--repeats 15] [--restarts 5] [--width 1024]
 
-`server.added.N`: N servers are added one by one, as in the paper (section 6.3), and drained.
-`suspended_ms` is what workers say themselves, summed over the N scalings: from when a worker has
-pushed its gradients at the scaling clock until it has the new view. What it computes while slices
-migrate is no suspension. `gap_ms` is measured from outside: the longest step of any worker that was
-there before, from the start of the scaling until 0.2 s after its end, less the median step; a
-loaded machine makes it longer. `worker.added.N`: N workers are added one by one; the running ones
-are not suspended, so only the gap counts. `all-reduce.added.N`: N workers of an all-reduce job
-are added one by one; a running worker is suspended from when it leaves its group until it has
-formed the next one. `fit`: the least-squares line through all scalings of a row's kind, by the
-number added, with its share of explained variance and its mean absolute residual. `torchrun`: from
-the last step before a checkpoint to the first step after the restart with one process more.
-Results go to elastic_runtime.json.
+In each repeat four members are added one by one, as in the paper (section 6.3), and drained.
+`nth.N` is of the N-th of them, `sum.N` of the first N together. `suspended_ms` is what workers say
+themselves: for a server, from when a worker has pushed its gradients at the scaling clock until it
+has the new view (what it computes while slices migrate is no suspension); for a worker of an
+all-reduce job, from when a running worker leaves its group until it has formed the next one.
+`gap_ms` is measured from outside: the longest step of any worker that was there before, from the
+start of the scaling until 0.2 s after its end, less the median step; a loaded machine makes it
+longer. Workers that are added to a job with servers suspend nobody, so only the gap counts.
+`growth_ms`: by how much the N-th addition takes longer than the one before it, least squares over
+all additions; its interval is over repeats. Time is linear in the number added where it is 0.
+`line`: through the medians of `sum`. `torchrun`: from the last step before a checkpoint to the
+first step after the restart with one process more. Results go to elastic_runtime.json.
 """
 
 from __future__ import annotations
@@ -38,11 +38,14 @@ from mirage.elastic.runtime import folder
 from mirage.elastic.runtime.client import Client
 from mirage.elastic.runtime.local import LocalJob
 from mirage.elastic.runtime.protocol import ALL_REDUCE, SERVER, SERVERS, WORKER
+from mirage.elastic.world import Floats
+from mirage.figures.resample import mean_interval
 from slurm_sim.files import write_whole
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "elastic_runtime.json"
-COUNTS = (1, 2, 3, 4)
+MOST = 4
+"""Members that are added in a repeat."""
 TIMING = ["--beat", "0.2", "--silent", "20", "--snapshot", "1000"]
 FOREVER = "100000000"
 WAIT_S = 600.0
@@ -73,14 +76,16 @@ def longest_s(files: list[Path], first_s: float, last_s: float) -> float | None:
 # --- elastic
 
 
-def measure_elastic(base: Path, kind: str, count: int, repeats: int, width: int) -> dict[str, Any]:
-    """Adds `count` members one by one and drains them, `repeats` times in one job."""
+def measure_elastic(base: Path, kind: str, repeats: int, width: int) -> dict[str, Any]:
+    """Adds `MOST` members one by one and drains them, `repeats` times in one job."""
     role, plane = (WORKER, ALL_REDUCE) if kind == ALL_REDUCE else (kind, SERVERS)
     shutil.rmtree(base, ignore_errors=True)
     times = base / "times"
     command = [str(HERE / "elastic_training.py"), "--steps", FOREVER, "--width", str(width)]
-    suspended, gaps, moves = [], [], []
     command += ["--times", str(times)]
+    found: dict[str, list[list[float]]] = {"gap_ms": []}
+    if kind != WORKER:
+        found["suspended_ms"] = []
     with LocalJob(base, command, timing=TIMING, log=True, plane=plane) as job:
         times.mkdir()
         job.start_coordinator()
@@ -89,22 +94,22 @@ def measure_elastic(base: Path, kind: str, count: int, repeats: int, width: int)
             wait_active(client, first)
             files = list(times.iterdir())
             for _ in range(repeats):
-                began, place = time.time(), (base / folder.EVENTS).stat().st_size
-                names = [_add(job, client, role) for _ in range(count)]
-                time.sleep(0.3)
-                events = _events(base, place)
-                suspended.append(_suspended_s(events, kind))
-                moves.append(_total_s(events))
-                gaps.append(_gap_s(files, events, kind, began))
+                rows: dict[str, list[float]] = {name: [] for name in found}
+                names = []
+                for _ in range(MOST):
+                    began, place = time.time(), (base / folder.EVENTS).stat().st_size
+                    names.append(_add(job, client, role))
+                    time.sleep(0.3)
+                    events = _events(base, place)
+                    rows["gap_ms"].append(1000 * _gap_s(files, events, kind, began))
+                    if kind != WORKER:
+                        rows["suspended_ms"].append(1000 * _suspended_s(events, kind))
+                for name, row in rows.items():
+                    found[name].append(row)
                 for name in names:
                     client.drain(name)
             client.stop()
-    shown = {"gap_ms": _summary(gaps)}
-    if kind != WORKER:
-        shown |= {"suspended_ms": _summary(suspended)}
-    if kind == SERVER:
-        shown |= {"scaling_ms": _summary(moves)}
-    return shown
+    return {name: summary(np.array(rows)) for name, rows in found.items()}
 
 
 def _add(job: LocalJob, client: Client, role: str) -> str:
@@ -139,10 +144,6 @@ def _suspended_s(events: list[dict[str, Any]], kind: str) -> float:
     return sum(sum(each) / len(each) for each in times if each)
 
 
-def _total_s(events: list[dict[str, Any]]) -> float:
-    return sum(each["total_s"] for each in events if each["event"] == "commit")
-
-
 def _gap_s(files: list[Path], events: list[dict[str, Any]], kind: str, began: float) -> float:
     """Summed over the members that were added."""
     edges = {
@@ -156,36 +157,41 @@ def _gap_s(files: list[Path], events: list[dict[str, Any]], kind: str, began: fl
     return sum(max(0.0, each) for each in spans if each is not None)
 
 
-def _summary(seconds: list[float]) -> dict[str, float]:
-    ordered = sorted(1000 * each for each in seconds)
+def summary(times: Floats) -> dict[str, Any]:
+    """Of the additions of all repeats, [repeats, MOST], ms."""
+    sums = times.cumsum(axis=1)
+    medians, counts = np.median(sums, axis=0), np.arange(1, times.shape[1] + 1)
+    slope, start = np.polyfit(counts, medians, 1)
+    spread = float(((medians - medians.mean()) ** 2).sum())
+    residuals = medians - (start + slope * counts)
+    growths = [np.polyfit(counts, row, 1)[0] for row in times]
+    return {
+        "nth": {str(n): _column(column) for n, column in zip(counts, times.T, strict=True)},
+        "sum": {str(n): _column(column) for n, column in zip(counts, sums.T, strict=True)},
+        "growth_ms": [float(np.mean(growths)), *mean_interval(np.array(growths))],
+        "line": {
+            "ms_per_member": round(float(slope), 3),
+            "ms_at_zero": round(float(start), 3),
+            "r_squared": round(1 - float((residuals**2).sum()) / spread, 3) if spread else 1.0,
+        },
+    }
+
+
+def _column(times: Floats) -> dict[str, Any]:
+    ordered = sorted(times.tolist())
     return {
         "median": round(median(ordered), 3),
         "p10": round(ordered[len(ordered) // 10], 3),
         "p90": round(ordered[(len(ordered) * 9) // 10], 3),
         "n": len(ordered),
-        "samples": [round(1000 * each, 3) for each in seconds],
-    }
-
-
-def fit(rows: dict[str, Any], name: str) -> dict[str, float]:
-    """The line through all samples of `name` by the number of added members, in ms."""
-    pairs = [(int(count), each) for count, row in rows.items() for each in row[name]["samples"]]
-    counts, times = (np.array(column, dtype=float) for column in zip(*pairs, strict=True))
-    slope, start = np.polyfit(counts, times, 1)
-    residuals = times - (start + slope * counts)
-    spread = float(((times - times.mean()) ** 2).sum())
-    return {
-        "ms_per_member": round(float(slope), 3),
-        "ms_at_zero": round(float(start), 3),
-        "r_squared": round(1 - float((residuals**2).sum()) / spread, 3) if spread else 1.0,
-        "mean_abs_residual_ms": round(float(np.abs(residuals).mean()), 3),
+        "samples": [round(each, 3) for each in times.tolist()],
     }
 
 
 # --- torchrun
 
 
-def measure_torchrun(base: Path, restarts: int, width: int) -> dict[str, float]:
+def measure_torchrun(base: Path, restarts: int, width: int) -> dict[str, Any]:
     """From one process to two, by a checkpoint."""
     found = []
     for _ in range(restarts):
@@ -205,7 +211,7 @@ def measure_torchrun(base: Path, restarts: int, width: int) -> dict[str, float]:
         found.append(min(when for path in new for _, when in read_steps(path)) - last)
         (base / "stop").touch()
         second.wait(WAIT_S)
-    return _summary(found)
+    return _column(1000 * np.array(found))
 
 
 def _torchrun(base: Path, count: int, width: int) -> subprocess.Popen[bytes]:
@@ -229,7 +235,7 @@ def _wait_steps(times: Path, count: int, but: set[Path] | None = None) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=15, help="scalings a row")
+    parser.add_argument("--repeats", type=int, default=15, help="times that members are added")
     parser.add_argument("--restarts", type=int, default=5, help="restarts by torchrun")
     parser.add_argument("--width", type=int, default=1024, help="hidden units of the network")
     parser.add_argument("--kinds", nargs="+", default=KINDS, choices=KINDS, help="what to measure")
@@ -243,12 +249,7 @@ def main() -> None:
                 "restart_ms": measure_torchrun(base, given.restarts, given.width)
             }
         else:
-            rows = {
-                str(count): measure_elastic(base, kind, count, given.repeats, given.width)
-                for count in COUNTS
-            }
-            name = "gap_ms" if kind == WORKER else "suspended_ms"
-            found = {"added": rows, "fit": {"of": name} | fit(rows, name)}
+            found = measure_elastic(base, kind, given.repeats, given.width)
         print(kind, found, flush=True)
         found |= {"command": command, "machine": machine(), "wall_s": round(time.time() - started)}
         record = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}

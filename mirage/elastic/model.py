@@ -69,9 +69,6 @@ class ElasticAbout(About):
     hidden: tuple[int, ...]
     """Layers of the paper's and the gain policy's network; width, layers and heads of attention."""
     knows_speeds: bool
-    most_workers: int = 0
-    most_ps: int = 0
-    """Of `dl2`: by what its inputs divide numbers of tasks. 0: it does not see such numbers."""
 
     def problem(self) -> str:
         """See `About`."""
@@ -156,8 +153,6 @@ def new_model(
         features=features.get(method) or encoder.size(len(setting.world.types)),
         hidden=tuple(hidden),
         knows_speeds=setting.knows_speeds,
-        most_workers=setting.world.most_workers if method == "dl2" else 0,
-        most_ps=setting.world.most_ps if method == "dl2" else 0,
     )
     return ElasticModel(method=method, about=about, networks=_networks(method, about), seed=seed)
 

@@ -249,6 +249,8 @@ def read_setting(word: str) -> ElasticSetting:
 
 def changed(record: Mapping[str, Any], path: Path) -> ElasticSetting:
     """The base setting with a file's changes. Raises InputError."""
+    if path.stem in SETTINGS:
+        raise InputError(f"{path}: {path.stem} is a setting of Mirage; give the file another name.")
     record = dict(record)
     base = record.pop("base", "small")
     if base not in SETTINGS:

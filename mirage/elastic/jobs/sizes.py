@@ -85,6 +85,7 @@ def _trained(folder: Path) -> Allocator:
     from mirage.elastic.model import load_model
     from mirage.elastic.policy import learned
     from mirage.elastic.set_encoder import SpeedEncoder
+    from mirage.elastic.settings import SETTINGS
 
     model = load_model(folder)
     network, about = model.networks.policy, model.about
@@ -92,9 +93,15 @@ def _trained(folder: Path) -> Allocator:
         return GainAllocator(weights=GainWeights.of(network), estimates=None)
     if model.method == "set":
         return learned("set", model.networks, SpeedEncoder(estimates=None), None)
-    if model.method == "dl2" and about.most_workers:
+    if model.method == "dl2":
+        if about.setting not in SETTINGS:
+            raise InputError(
+                f"--policy {folder}: its setting {about.setting!r} was a file, so the units of its"
+                f" inputs are not known; train it in one of {', '.join(SETTINGS)}"
+            )
+        config = SETTINGS[about.setting]().world
         encoder = LikeEncoder(
-            types=about.types, most_workers=about.most_workers, most_ps=about.most_ps
+            types=about.types, most_workers=config.most_workers, most_ps=config.most_ps
         )
         return learned("dl2", model.networks, encoder, about.places)
     raise InputError(

@@ -119,3 +119,24 @@ def test_of_several_jobs_all_are_started_or_none(
     assert main(["elastic", "run", str(home / "JOB.toml"), str(home / "OLD.toml")]) == 2
     assert "elastic job mnist: there is one of this name" in capsys.readouterr().err
     assert [folder.name for folder in files.job_folders(files.elastic_folder())] == ["mnist"]
+
+
+def test_the_papers_policy_asks_for_the_type_that_a_job_is_like(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch")
+    from mirage.elastic.model import new_model, save_model
+    from mirage.elastic.settings import read_setting
+
+    model = new_model("dl2", read_setting("small"), "drf", hidden=(8,), seed=1)
+    save_model(home / "dl2", model, summary=["x"], facts=["y"])
+    words = ["elastic", "run", str(home / "JOB.toml"), "--policy", str(home / "dl2")]
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert "JOB.toml: speed.like: --policy" in error
+    assert "expected one of resnet-50, vgg-16" in error
+    assert error.rstrip().endswith("got ''")
+    assert error.count("\n") == 1
+    (home / "JOB.toml").write_text(JOB + '[speed]\nlike = "vgg-16"\n')
+    assert main(words) == 1  # no Slurm here
+    assert "speed.like" not in capsys.readouterr().err

@@ -177,6 +177,18 @@ def test_the_papers_policy_sees_live_jobs_as_those_of_its_training() -> None:
     assert not state[0, 2].any()
 
 
+def test_a_model_of_a_setting_of_ones_own_has_unknown_units(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from mirage.elastic.model import new_model, save_model
+    from mirage.elastic.settings import read_setting
+
+    (tmp_path / "mine.toml").write_text("[world]\nmost_workers = 6\n")
+    model = new_model("dl2", read_setting(str(tmp_path / "mine.toml")), "drf", hidden=(8,), seed=1)
+    save_model(tmp_path / "mine", model, summary=["x"], facts=["y"])
+    with pytest.raises(InputError, match="its setting 'mine' was a file, so the units"):
+        policy_named(str(tmp_path / "mine"))
+
+
 def test_a_model_of_rounds_sizes_no_live_jobs(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     from mirage.elastic.model import new_model, save_model
