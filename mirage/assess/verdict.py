@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from enum import Enum
 
 from mirage.assess.assessment import SiteAssessment
 from mirage.assess.simulated import ASSUMED, DEFAULT, FIXED, main_row
@@ -19,7 +20,15 @@ CYCLES = 144
 ENOUGH_DAYS = 90
 """A history of this length shows more than one state of a queue."""
 FEW_GAIN = 0.01
-"""Below this gain of goodput a site hardly notices."""
+"""A gain or a loss of goodput below this is hardly noticed."""
+
+
+class Worth(Enum):
+    """What Mirage does to the goodput of a site's chains."""
+
+    GAIN = "gain"
+    LITTLE = "little"
+    LOSS = "loss"
 
 
 def headline(found: SiteAssessment) -> str:
@@ -30,16 +39,24 @@ def headline(found: SiteAssessment) -> str:
         return f"Whether Mirage is worth it can't be told: {why}"
     if not _is_certain(found):
         return "Whether Mirage is worth it depends on priorities, which the history does not tell"
-    before = _today(found.chains, row)
-    if row.gain.value < FEW_GAIN:
-        return (
-            f"Chains on {nodes_words(row.nodes)} make progress {_share(before)} of the time"
-            " already: Mirage would change little"
-        )
-    return (
-        f"With Mirage a chain on {nodes_words(row.nodes)} would make progress"
-        f" {_share(row.goodput.value)} of the time, today {_share(before)}"
-    )
+    before = _share(_today(found.chains, row))
+    nodes, after = nodes_words(row.nodes), _share(row.goodput.value)
+    match _worth(row.gain.value):
+        case Worth.LITTLE:
+            return (
+                f"Mirage would change little: a chain on {nodes} makes progress {before} of the"
+                f" time today, and {after} with it"
+            )
+        case Worth.LOSS:
+            return (
+                f"Not worth it: a chain on {nodes} makes progress {before} of the time today, and"
+                f" {after} with Mirage"
+            )
+        case Worth.GAIN:
+            return (
+                f"With Mirage a chain on {nodes} would make progress {after} of the time,"
+                f" today {before}"
+            )
 
 
 def sentences(found: SiteAssessment) -> list[str]:
@@ -172,7 +189,13 @@ def _is_certain(found: SiteAssessment) -> bool:
     """Whether the verdict is the same under all priorities that the site may have."""
     rows = [main_row(chains) for chains in (found.chains, *found.by_priorities.values())]
     gains = [row.gain.value for row in rows if row is not None and row.gain is not None]
-    return len({gain < FEW_GAIN for gain in gains}) <= 1
+    return len({_worth(gain) for gain in gains}) <= 1
+
+
+def _worth(gain: float) -> Worth:
+    if abs(gain) < FEW_GAIN:
+        return Worth.LITTLE
+    return Worth.GAIN if gain > 0 else Worth.LOSS
 
 
 def _priorities(found: SiteAssessment) -> str:

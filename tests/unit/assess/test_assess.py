@@ -353,17 +353,34 @@ def test_of_the_sites_own_scheduler_no_priorities_are_in_doubt(
     assert json.loads((out / "assessment.json").read_text())["chains_by_priorities"] == {}
 
 
+HANGS = "Whether Mirage is worth it depends on priorities, which the history does not tell"
+
+
 @pytest.mark.parametrize(
-    ("today", "headline"),
+    ("today", "by_age", "headline"),
     [
         (
             0.55,
+            0.55,
             "With Mirage a chain on 2 nodes would make progress 98.0 % of the time, today 55.0 %",
         ),
-        (0.98, "Whether Mirage is worth it depends on priorities, which the history does not tell"),
+        (0.98, 0.55, HANGS),
+        (
+            0.975,
+            0.985,
+            "Mirage would change little: a chain on 2 nodes makes progress 97.5 % of the time"
+            " today, and 98.0 % with it",
+        ),
+        (0.975, 0.995, HANGS),
+        (
+            0.995,
+            0.995,
+            "Not worth it: a chain on 2 nodes makes progress 99.5 % of the time today, and 98.0 %"
+            " with Mirage",
+        ),
     ],
 )
-def test_a_verdict_that_hangs_on_priorities_says_so(today, headline):
+def test_a_verdict_that_hangs_on_priorities_says_so(today, by_age, headline):
     def chains(before: float) -> Any:
         row = ChainSummary(
             nodes=2,
@@ -382,7 +399,7 @@ def test_a_verdict_that_hangs_on_priorities_says_so(today, headline):
         return SimpleNamespace(figures=ChainFigures(summary=(today, row), others_wait=()))
 
     found: Any = SimpleNamespace(
-        chains=chains(today), by_priorities={"age alone": chains(0.55)}, why_no_chains=""
+        chains=chains(today), by_priorities={"age alone": chains(by_age)}, why_no_chains=""
     )
     assert verdict.headline(found) == headline
 
