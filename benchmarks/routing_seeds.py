@@ -30,6 +30,13 @@ from slurm_sim.seconds import HOUR_S
 
 BASE = "-p A,B"
 Row = dict[str, list[float]]
+RATIOS = {
+    "gpu_h": "GPU hours",
+    "span_h": "until the last end",
+    "utilization": "utilization",
+    "energy_kwh": "energy",
+}
+"""What is shown as ratios to `BASE` where all rows have it."""
 
 
 def without_speeds(asked: stream.Arriving) -> str:
@@ -81,11 +88,12 @@ def print_table(source: str, kept: dict[str, Any]) -> None:
     rows, windows = kept["rows"], kept["windows"]
     agents = {name: row for name, row in rows.items() if name not in SIMPLE}
     print(f"\n{source}: {len(windows)} streams of {len(set(windows))} windows\n")
-    print(
-        "| rule | completion, h | to `-p A,B` | longest wait, h | GPU hours | until the last end"
-        " | utilization | energy |"
-    )
-    print("| --- " * 8 + "|")
+    ratios = {
+        key: words for key, words in RATIOS.items() if all(key in row for row in rows.values())
+    }
+    head = ["rule", "completion, h", "to `-p A,B`", "longest wait, h", *ratios.values()]
+    print("| " + " | ".join(head) + " |")
+    print("| --- " * (4 + len(ratios)) + "|")
     shown = {name: [row] for name, row in rows.items()}
     if len(agents) > 1:
         shown[f"agents, {len(agents)} seeds"] = list(agents.values())
@@ -94,10 +102,7 @@ def print_table(source: str, kept: dict[str, Any]) -> None:
             f"{np.mean([row['completion_h'] for row in each]):.1f}",
             ratio(each, rows[BASE], "completion_h", windows),
             f"{np.max([row['wait_max_h'] for row in each]):.0f}",
-            *(
-                ratio(each, rows[BASE], key, windows)
-                for key in ("gpu_h", "span_h", "utilization", "energy_kwh")
-            ),
+            *(ratio(each, rows[BASE], key, windows) for key in ratios),
         ]
         print(f"| {name} | " + " | ".join(cells) + " |")
 

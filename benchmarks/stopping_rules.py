@@ -20,7 +20,8 @@ decision, but for those named `bound`. The summary goes to benchmarks/stopping_r
 
 Recalibration is judged on pairs of the logged queue, since augmented ones have queues of their own.
 `light` has the overlap under light load by the plain rule, and apart from it the pairs at whose
-decisions no release would have waited for 10 minutes: there no queue came by.
+decisions no release would have waited for 10 minutes: there no queue came by. It is told of
+`quantile`, too.
 """
 
 from __future__ import annotations
@@ -298,6 +299,14 @@ def light(pairs: Sequence[Pair]) -> Iterator[dict[str, Any]]:
             }
 
 
+def pairs_of(law: str, samples: Path) -> list[Pair]:
+    """By the first seed's cross-validation."""
+    laws = chances(law, samples, 1)
+    assert laws is not None, f"remove cv/{law}-1.npy, which has no laws beside it"
+    episodes = has_points(samples / "train")
+    return [Pair(episode, chance) for episode, chance in zip(episodes, laws, strict=True)]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -305,21 +314,19 @@ def main() -> None:
     parser.add_argument("--samples", required=True, type=Path)
     parser.add_argument("--trace", required=True, type=Path)
     parser.add_argument("--law", default="mlp-law")
-    parser.add_argument("--rules", nargs="+", help="only these; the rows of others are kept")
+    parser.add_argument("--rules", nargs="*", help="only these; other rows are kept")
     args = parser.parse_args()
-    laws = chances(args.law, args.samples, 1)
-    assert laws is not None, f"remove cv/{args.law}-1.npy, which has no laws beside it"
-    samples = has_points(args.samples / "train")
-    pairs = [Pair(episode, law) for episode, law in zip(samples, laws, strict=True)]
-    rows = json.loads(RESULT.read_text())["rows"] if args.rules else []
+    pairs = pairs_of(args.law, args.samples)
+    calm = {law: list(light(pairs_of(law, args.samples))) for law in (args.law, "quantile")}
+    kept = json.loads(RESULT.read_text())["rows"] if args.rules is not None else []
+    found = {"law": args.law, "light": calm, "rows": kept}
+    RESULT.write_text(json.dumps(found, indent=1) + "\n")
     for name, chosen, rule in rules(pairs, args.trace):
-        if args.rules and name not in args.rules:
+        if args.rules is not None and name not in args.rules:
             continue
-        rows = [each for each in rows if each["rule"] != name]
-        rows.append(row(name, chosen, rule))
-        found = {"law": args.law, "light": list(light(pairs)), "rows": rows}
-        RESULT.write_text(json.dumps(found, indent=1) + "\n")
-        for line in rows[-1]["all ends"]:
+        kept = [*(each for each in kept if each["rule"] != name), row(name, chosen, rule)]
+        RESULT.write_text(json.dumps(found | {"rows": kept}, indent=1) + "\n")
+        for line in kept[-1]["all ends"]:
             print(name, *line.values(), flush=True)
 
 
