@@ -1,12 +1,12 @@
-"""What each part of the learning brings (the paper's ablations and ours), on the card's pairs of the
-validation part, beside the whole.
+"""What parts of the learning bring, on the card's pairs of the validation part, beside the whole.
 
     python -m benchmarks.ablations --samples DIR --models models/ls6-a100 [--seed 1] [--only NAME ...]
 
-DIR is `mirage train --samples`'s. A case without a change is the shipped model; the others are
-trained here, and heads start from the shipped foundation. All have the same episodes and the same
-held-out fortnights. Each case prints one line, which is also kept in benchmarks/ablations.json; rows
-of other programs' cases are dropped.
+DIR is `mirage train --samples`'s. With seed 1 a case without a change is the shipped model; the
+others are trained here, and heads start from the shipped foundation. All have the same episodes and
+the same held-out fortnights. Each case prints one line, which is also kept in
+benchmarks/ablations.json; rows of what is no case any more are dropped. Variants of the heads:
+benchmarks/stopping_heads.py.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from mirage.provision.learn.episode import Episode, Load
 from mirage.provision.learn.method import TrainingData
 from mirage.provision.learn.methods import METHODS, read_model
 from mirage.provision.learn.model import Model
-from mirage.provision.learn.neural import Neural
 from mirage.rl.options import with_settings
 from slurm_sim.seconds import HOUR_S
 
@@ -44,8 +43,6 @@ ONE_EXPERT = (
     "shape.feedforward=64",
 )
 """A transformer like each expert of the mixture."""
-EQUATION_4 = ("ahead=1", "outcomes=stored", "pretrain.memory=1")
-"""The paper's target, on the states that were visited."""
 
 
 @dataclass(frozen=True)
@@ -67,32 +64,17 @@ def is_logged(episode: Episode) -> bool:
     return not episode.tags.get("augmentation")
 
 
-def is_of_logged_users(episode: Episode) -> bool:
-    """With the users of the log, be it at another load."""
-    return episode.tags.get("augmentation") != "users"
-
-
 CASES = {
     "transformer": Case("transformer"),
     "transformer, without the forecast": Case("transformer", ("shape.forecast_input=false",)),
-    "transformer, wrong moment": Case("transformer", ("moment=start",)),
-    "transformer, 7 probes": Case("transformer", ("probes=7",)),
-    "transformer, for 1:1 alone": Case("transformer", ("share=0.5",)),
-    "transformer, for 4:1 alone": Case("transformer", ("share=0.8",)),
-    "quantile": Case("quantile"),
-    "quantile, as logged": Case("quantile", keeps=is_logged),
-    "quantile, without other users": Case("quantile", keeps=is_of_logged_users),
     "experts: 1": Case("transformer", ONE_EXPERT),
     "experts: 10": Case("moe"),
+    "quantile": Case("quantile"),
+    "quantile, as logged": Case("quantile", keeps=is_logged),
     "mlp-law": Case("mlp-law"),
     "mlp-law, one network": Case("mlp-law", ("networks=1",)),
     "transformer-dqn": Case("transformer-dqn"),
-    "transformer-dqn, not pretrained": Case("transformer-dqn", ("pretrained=false",)),
-    "transformer-dqn, no replay": Case("transformer-dqn", ("replay=false",)),
-    "transformer-dqn, equation 4": Case("transformer-dqn", EQUATION_4),
     "transformer-pg": Case("transformer-pg"),
-    "transformer-pg, sampled rollouts": Case("transformer-pg", ("gradient=sampled",)),
-    "transformer-pg, not pretrained": Case("transformer-pg", ("pretrained=false",)),
 }
 
 
@@ -129,9 +111,7 @@ def judged(model: Model, episodes: Sequence[Episode]) -> Iterator[dict[str, Any]
 
 
 def trained(case: Case, samples: Path, models: Path, seed: int) -> Model:
-    """The case's model. A head that is pretrained starts from the shipped foundation, with the
-    case's memory.
-    """
+    """The case's model. A head starts from the shipped foundation."""
     method = METHODS[case.method]
     options = with_settings(method.default_options(), case.settings)
     episodes = has_points(samples / "train")
@@ -143,11 +123,7 @@ def trained(case: Case, samples: Path, models: Path, seed: int) -> Model:
     data = TrainingData(episodes=learned, held_out=stop_by, seed=seed)
     if method.foundation:
         data = replace(data, fresh=has_points(samples / "online").apart_from(stop_by))
-    if method.foundation and options.pretrained:
         base = read_model(models / method.foundation, method.foundation).model
-        assert isinstance(base, Neural)
-        if memory := options.pretrain.memory:
-            base = replace(base, serving=replace(base.serving, memory=memory))
         data = replace(data, base=base)
     return method.train(data, options)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from benchmarks.ablations import CASES
+from benchmarks.ablations import CASES, RESULT
 from mirage.provision.learn.methods import METHODS
 from mirage.rl.options import with_settings
 
@@ -15,3 +17,7 @@ def test_a_cases_settings_are_options_of_its_method(name: str) -> None:
     case = CASES[name]
     default = METHODS[case.method].default_options()
     assert (with_settings(default, case.settings) == default) is not bool(case.settings)
+
+
+def test_every_case_has_a_result_and_every_result_a_case() -> None:
+    assert {row["case"] for row in json.loads(RESULT.read_text())} == set(CASES)
