@@ -31,6 +31,7 @@ from mirage.daemon.restraint import Acting
 from mirage.domain import HANDOVER_S, ActingMode, Link, Mode
 from mirage.ports import Policy
 from mirage.provision.chains.decisions import ChainDecisions
+from mirage.provision.chains.oracle import OraclePolicy
 from mirage.provision.chains.run import POLL_S, USER, ChainJobs, Scenario
 from mirage.provision.policies.heuristics import Reactive
 from mirage.provision.policies.registry import make_policy
@@ -48,7 +49,7 @@ class Case:
     chains: int
     mode: Mode
     policy: str
-    """`reactive`, or `default`: the service's own."""
+    """`reactive`, `default` (the service's own), or `oracle`, which knows all later jobs."""
     most_ahead: int = MOST_AHEAD
     """A site's bound (acting.most_ahead)."""
 
@@ -73,6 +74,7 @@ def cases(counts: list[int]) -> Iterator[Case]:
         for mode in Mode:
             yield Case(chains=count, mode=mode, policy="reactive")
             yield Case(chains=count, mode=mode, policy="default")
+            yield Case(chains=count, mode=mode, policy="oracle")
         yield Case(chains=count, mode=Mode.TRAIN, policy="default", most_ahead=1)
 
 
@@ -84,6 +86,12 @@ def cluster(seed: int, load: float) -> Simulator:
         for job in other_jobs(WARM_H + LASTS_H, load, seed)
     ]
     return Simulator(config, sorted(jobs, key=lambda job: job.submit_s or 0))
+
+
+def policy_of(case: Case, simulator: Simulator) -> Policy:
+    if case.policy == "reactive":
+        return Reactive()
+    return OraclePolicy(simulator) if case.policy == "oracle" else make_policy(PolicyConfig())
 
 
 def run(case: Case, seed: int, load: float) -> Outcome:
@@ -100,7 +108,7 @@ def run(case: Case, seed: int, load: float) -> Outcome:
     simulator, end_s = cluster(seed, load), (WARM_H + LASTS_H) * HOUR_S
     jobs = ChainJobs(scenario, simulator)
     simulator.run_until(scenario.warm_up_s)
-    policy: Policy = Reactive() if case.policy == "reactive" else make_policy(PolicyConfig())
+    policy = policy_of(case, simulator)
     acting = Acting(mode=ActingMode.ENFORCE, most_ahead=case.most_ahead)
     decisions = ChainDecisions(simulator, policy, acting, step_s=POLL_S)
     while simulator.now_s < end_s:

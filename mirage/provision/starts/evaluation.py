@@ -35,13 +35,13 @@ from mirage.provision.learn.futures import read
 from mirage.provision.learn.inputs import Inputs, read_inputs
 from mirage.provision.learn.reporter import SILENT, Reporter
 from mirage.provision.learn.times import iso
+from mirage.provision.starts.daily import daily_waits_s, latest_regression
 from mirage.provision.starts.replay import Replay, StartCase
 from mirage.provision.starts.score import (
     LONG_S,
     PUBLISHED,
     Score,
     calibration_of,
-    regression_of,
     scores,
 )
 from slurm_sim.files import filling
@@ -162,8 +162,9 @@ def _check(plan: WaitsPlan, inputs: Inputs) -> None:
 
 
 def _found(plan: WaitsPlan, past: list[StartCase], judged: list[StartCase]) -> WaitsEvaluation:
-    calibration, regression = calibration_of(past), regression_of(past)
-    found = scores(judged, calibration, regression, plan.seed)
+    calibration, cases = calibration_of(past), [*past, *judged]
+    regression = latest_regression(cases)
+    found = scores(judged, calibration, daily_waits_s(cases)[len(past) :], plan.seed)
     return WaitsEvaluation(
         scores=tuple(found),
         record={
@@ -223,7 +224,7 @@ def page(plan: WaitsPlan, found: WaitsEvaluation) -> str:
             lead=(
                 f"{first.jobs} jobs submitted from {day(plan.start_s)} to {day(plan.end_s)}, each"
                 " asked about a second before it came. Forecasts know only what was known then;"
-                " they are calibrated on earlier jobs. The mean wait is"
+                " they are fitted to earlier jobs. The mean wait is"
                 f" {hours(found.record['mean_wait_h'])}."
             ),
             tiles=[

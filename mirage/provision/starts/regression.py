@@ -16,6 +16,7 @@ import numpy as np
 
 from mirage.domain import Job, Snapshot
 from mirage.errors import InputError
+from mirage.figures.resample import Mask
 from mirage.provision.learn.episode import Floats
 from mirage.provision.starts.ahead import plan_s
 from mirage.provision.starts.forecast import LEVELS, StartForecast
@@ -44,6 +45,11 @@ def features(planned_s: float, like_jobs_s: tuple[float, float, float]) -> Float
     return np.array([1.0, *np.log(waits_s)])
 
 
+def in_doubt(rows: Floats) -> Mask:
+    """(n,): whether jobs with these features, (n, FEATURES), wait by the plan."""
+    return np.asarray(rows[:, FEATURES.index("log_plan")] > np.log(AT_ONCE_S))
+
+
 @dataclass(frozen=True)
 class WaitRegression:
     """What was learnt from past waits."""
@@ -58,8 +64,7 @@ class WaitRegression:
         logs = rows @ self.coefficients.T
         found = np.exp(np.clip(np.sort(logs, axis=1), np.log(LEAST_S), np.log(MOST_S)))
         # By the plan it starts at once; that holds for all levels.
-        at_once = rows[:, FEATURES.index("log_plan")] <= np.log(AT_ONCE_S)
-        found[at_once] = AT_ONCE_S
+        found[~in_doubt(rows)] = AT_ONCE_S
         return np.asarray(found)
 
     def forecast(self, row: Floats) -> StartForecast:
@@ -123,7 +128,7 @@ def fit_regression(rows: Floats, waits_s: Floats) -> WaitRegression | None:
     """From past jobs: features (n, FEATURES) and waits (n,). None:
     too few of them were in doubt.
     """
-    doubtful = rows[:, FEATURES.index("log_plan")] > np.log(AT_ONCE_S)
+    doubtful = in_doubt(rows)
     rows, logs = rows[doubtful], np.log(np.clip(waits_s[doubtful], LEAST_S, MOST_S))
     if len(rows) < FEWEST:
         return None

@@ -12,7 +12,6 @@ from mirage.figures.resample import Ints, Mask, ratio_interval
 from mirage.provision.learn.episode import Floats
 from mirage.provision.starts.forecast import AS_IT_IS, QuantileCalibration
 from mirage.provision.starts.like_jobs import MINUTE_S, places, rank_in
-from mirage.provision.starts.regression import FEATURES, WaitRegression, fit_regression
 from mirage.provision.starts.replay import StartCase
 from slurm_sim.seconds import DAY_S, HOUR_S
 
@@ -51,17 +50,17 @@ class Score:
 def scores(
     cases: Sequence[StartCase],
     calibration: QuantileCalibration = AS_IT_IS,
-    regression: WaitRegression | None = None,
+    by_plan_s: Floats | None = None,
     seed: int = 0,
 ) -> list[Score]:
-    """Of all methods; ``calibration``: of look-ahead."""
+    """Of all methods. ``calibration``: of look-ahead. ``by_plan_s``: (n, LEVELS) of the regression;
+    None or NaN in any row: it is left out.
+    """
     wait_s = np.array([case.wait_s for case in cases])
     block = np.array([case.submit_s // BLOCK_S for case in cases])
     ranges_s: dict[str, Floats] = {}
-    if regression is not None:
-        ranges_s["plan and like jobs"] = regression.waits_s(
-            np.array([case.features for case in cases])
-        )
+    if by_plan_s is not None and np.isfinite(by_plan_s).all():
+        ranges_s["plan and like jobs"] = by_plan_s
     if all(case.futures_s is not None for case in cases):
         ranges_s["look-ahead, calibrated"] = _of_futures(cases, calibration)
         ranges_s["look-ahead"] = _of_futures(cases, AS_IT_IS)
@@ -85,14 +84,6 @@ def calibration_of(cases: Sequence[StartCase]) -> QuantileCalibration:
         if case.futures_s is not None
     ]
     return QuantileCalibration.of(np.array(ranks))
-
-
-def regression_of(cases: Sequence[StartCase]) -> WaitRegression | None:
-    """From past cases; None: too few."""
-    return fit_regression(
-        np.array([case.features for case in cases]).reshape(len(cases), len(FEATURES)),
-        np.array([case.wait_s for case in cases]),
-    )
 
 
 def _of_futures(cases: Sequence[StartCase], calibration: QuantileCalibration) -> Floats:

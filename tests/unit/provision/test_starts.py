@@ -17,6 +17,7 @@ from mirage.provision.learn.futures import Futures
 from mirage.provision.learn.joblog import log_of
 from mirage.provision.starts.ahead import StartsAhead, forecast_ahead, plan_s
 from mirage.provision.starts.answer import StartQuestion, StartSources
+from mirage.provision.starts.daily import daily_waits_s, latest_regression
 from mirage.provision.starts.forecast import (
     AS_IT_IS,
     JobShape,
@@ -26,7 +27,7 @@ from mirage.provision.starts.forecast import (
 from mirage.provision.starts.like_jobs import forecast_from_like_jobs, places, rank_in
 from mirage.provision.starts.records import futures_of
 from mirage.provision.starts.regression import FEATURES, fit_regression, read_regression
-from mirage.provision.starts.replay import Replay
+from mirage.provision.starts.replay import Replay, StartCase
 from mirage.slurm.simulated import SimulatedCluster
 from slurm_sim import JobSpec, Simulator
 from slurm_sim.config import ClusterConfig, Params, whole_nodes
@@ -451,3 +452,56 @@ def test_what_starts_at_once_by_the_plan_is_in_no_doubt():
     rows, _ = past_jobs(1)
     rows[:, FEATURES.index("log_plan")] = np.log(60)
     assert regression.waits_s(rows).tolist() == [[60, 60, 60]]
+
+
+# ---- the regression day by day
+
+
+def cases_over(days: int, spread: float, seed: int = 1, begin_s: int = NOW) -> list[StartCase]:
+    """20 jobs a day that wait 0.6 times the plan, times chance of this spread."""
+    random, count = np.random.default_rng(seed), 20 * days
+    rows = np.log(random.uniform(600, 90_000, (count, len(FEATURES))))
+    rows[:, 0] = 1
+    chance = np.exp(spread * random.normal(size=count))
+    waits_s = 0.6 * np.exp(rows[:, FEATURES.index("log_plan")]) * chance
+    return [
+        StartCase(
+            job_id=number,
+            submit_s=begin_s + number * DAY_S // 20,
+            nodes=1,
+            limit_s=HOUR_S,
+            wait_s=waits_s[number],
+            like_jobs_s=(0.0, 0.0, 0.0),
+            mean_s=0.0,
+            plan_s=0.0,
+            features=rows[number],
+            true_runs_s=0.0,
+        )
+        for number in range(count)
+    ]
+
+
+def share_inside(waits_s: np.ndarray, cases: list[StartCase]) -> float:
+    truth_s = np.array([case.wait_s for case in cases])
+    return float(((truth_s >= waits_s[:, 0]) & (truth_s <= waits_s[:, 2])).mean())
+
+
+def test_the_range_follows_waits_that_spread_more():
+    calm, wild = cases_over(4, 0.2), cases_over(26, 1.5, seed=2, begin_s=NOW + 4 * DAY_S)
+    late = wild[-200:]
+    by_calm = latest_regression(calm)
+    assert by_calm is not None
+    by_calm_s = by_calm.waits_s(np.array([case.features for case in late]))
+    assert share_inside(by_calm_s, late) < 0.4
+    assert 0.7 < share_inside(daily_waits_s([*calm, *wild])[-200:], late) < 0.9
+
+
+def test_a_days_ranges_know_no_wait_that_ends_later():
+    cases = cases_over(12, 0.5)
+    day_s = NOW + 10 * DAY_S
+    later = [replace(case, wait_s=9e5) if case.submit_s >= day_s else case for case in cases]
+    until = [case.submit_s < day_s + DAY_S for case in cases]
+    found_s, changed_s = daily_waits_s(cases), daily_waits_s(later)
+    assert found_s[until].tobytes() == changed_s[until].tobytes()
+    assert np.isfinite(found_s[-20:]).all()
+    assert np.isnan(found_s[:20]).all()
