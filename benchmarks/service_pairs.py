@@ -1,14 +1,15 @@
 """Service pairs by the shipped model as the service asks it: with its guards, on several seeds.
 
 usage: python -m benchmarks.service_pairs --trace CSV [--months 2023-02] [--kinds 48h,mixed]
-           [--seeds 1,2,3] [--pairs 16] [--method quantile] [--out benchmarks/service_pairs.json]
+           [--seeds 1,2,3] [--pairs 20] [--method quantile] [--before DAY]
+           [--out benchmarks/service_pairs.json]
 
 A seed draws when pairs begin, at any second of a month. 48h: both jobs have 48 h, on 1 and on 8
 nodes in turn. mixed: sizes and limits of all kinds, drawn as for training
 (`mirage.provision.learn.drawing.Mix`). A state beyond training is asked at the edge of training.
 Where that changes the answer, the fallback decides: `quantile` on recent waits. What would start at
 once is held. Each pair is a row, written as it is measured; rows that `--out` has are kept. The
-tables are printed at the end: hours as means over all seeds, and the range of the seeds' cuts.
+tables are printed at the end: hours as means over all seeds, and the cut of each seed.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from mirage.provision.learn.model import States, would_start_now
 from mirage.provision.learn.ranges import clipped, outside
 from mirage.provision.learn.reporter import SILENT
 from mirage.provision.learn.sampler import DropReason
+from mirage.provision.learn.times import iso
 from mirage.provision.policies.learned import LearnedPolicy, changes_answer
 from mirage.provision.policies.registry import make_pair_policy
 from slurm_sim.seconds import HOUR_S
@@ -168,9 +170,10 @@ def main() -> None:
     parser.add_argument("--months", default="2023-02")
     parser.add_argument("--kinds", default="48h,mixed")
     parser.add_argument("--seeds", default="1,2,3")
-    parser.add_argument("--pairs", type=int, default=16, help="of each kind, month and seed")
+    parser.add_argument("--pairs", type=int, default=20, help="of each kind, month and seed")
     parser.add_argument("--method", default="quantile")
     parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".json"))
+    parser.add_argument("--before", default="9999", help="day before which printed pairs begin")
     args = parser.parse_args()
     background = read_inputs(args.trace, shipped(CLUSTER) / "cluster.toml", None, SILENT).background
     config = PolicyConfig(name=args.method, model=str(shipped(CLUSTER) / args.method))
@@ -188,6 +191,7 @@ def main() -> None:
                     plan = drawing(background, kind, name, seed, args.pairs).plan(number)
                     case = sample(background, plan)
                     row = {"month": name, "kind": kind, "seed": seed, "number": number}
+                    row["begin"] = iso(plan.begin_s)
                     if isinstance(case, DropReason):
                         row |= {"load": "dropped", "why": case.value}
                     else:
@@ -196,7 +200,8 @@ def main() -> None:
                     known = [row for row in rows if row["load"] != "dropped"]
                     record = {"tables": list(tables(known)), "pairs": rows}
                     args.out.write_text(json.dumps(record, indent=1) + "\n")
-    for line in json.loads(args.out.read_text())["tables"]:
+    known = [row for row in rows if row["load"] != "dropped" and row["begin"] < args.before]
+    for line in tables(known):
         print(json.dumps(line))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
@@ -43,7 +43,7 @@ def test_the_time_before_the_first_start_does_not_count():
 
 
 def lost_s(starts_s: list[int], end_s: int) -> int:
-    gaps_s = [max(0, b - a - LIMIT_S) for a, b in zip(starts_s, starts_s[1:], strict=False)]
+    gaps_s = [max(0, b - a - LIMIT_S) for a, b in pairwise(starts_s)]
     at_end_s = max(0, end_s - starts_s[-1] - LIMIT_S)
     return sum(gaps_s) + at_end_s + HANDOVER_S * (len(starts_s) - 1)
 
