@@ -267,8 +267,9 @@ def _routing(found: SiteAssessment) -> Iterator[Part]:
 
 def _next(found: SiteAssessment) -> Iterator[Part]:
     notes = [
-        f"{CONFIG} has a service that only observes: mirage daemon --config {CONFIG}. After some"
-        " days `mirage report` says what it would have done.",
+        f"{CONFIG} has a service that only observes: mirage daemon --config {CONFIG}. Its user must"
+        f" be able to read this folder. After some days `mirage report --config {CONFIG}` says what"
+        " it would have done.",
         *found.facts.notes,
     ]
     if found.model:

@@ -13,7 +13,7 @@ from mirage.provision.chains.evaluation import ChainsEvaluation
 from mirage.provision.chains.figures import ChainSummary
 from mirage.provision.evaluation.protocol import REACTIVE
 from mirage.provision.evaluation.report.words import nodes_words
-from slurm_sim.seconds import DAY_S, HOUR_S
+from slurm_sim.seconds import DAY_S, HOUR_S, MINUTE_S
 
 CYCLES = 144
 """Of the service in a day: one squeue and one sinfo each."""
@@ -78,6 +78,9 @@ def _site(found: SiteAssessment) -> Iterator[str]:
         f" {several(facts.nodes, 'node')}, {day(facts.first_s)} to {day(facts.last_s)};"
         f" {percent(facts.busy)} of the nodes are busy."
     )
+    if waits.all_jobs.mean_s < MINUTE_S:
+        yield "A job waits less than a minute on average."
+        return
     longest = max(waits.by_size, key=lambda row: row.mean_s)
     yield (
         f"A job waits {hours(waits.all_jobs.mean_s / HOUR_S)} on average, one in ten longer than"
@@ -159,7 +162,8 @@ def _trust(found: SiteAssessment) -> Iterator[str]:
         )
     if days < ENOUGH_DAYS:
         yield (
-            f"The history has {several(round(days), 'day')}: other months may differ;"
+            f"The history has {several(round(days), 'day') if days >= 1 else 'less than a day'}:"
+            " other months may differ;"
             f" {ENOUGH_DAYS} or more tell more."
         )
     if found.facts.users == 1 and "one user" not in found.facts.why_unfit:

@@ -109,6 +109,8 @@ def add_stop(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Registers the jobs, and controls all of them unless a controller does already."""
     elastic_or_error()
+    from mirage.elastic.runtime.folder import create_folder
+
     options = _options(args)
     root = files.elastic_folder()
     requests = [_read(path) for path in args.jobs]
@@ -120,6 +122,7 @@ def run(args: argparse.Namespace) -> int:
     control = _prepare(args, root, options, requests)
     for request in requests:
         folder = files.create_job(root, request, int(time.time()))
+        create_folder(folder / files.RUNTIME)  # so a task may start before the coordinator
         console.print(f"elastic job {request.name}: {folder}")
     lock = root / files.CONTROLLER_LOCK
     if names and _taken_up(root, names, lock):
@@ -334,9 +337,8 @@ def _report(folder: Path) -> Json:
 
 def _show(report: Json) -> None:
     step, steps = report.get("step"), report.get("steps")
-    words = [f"[bold]elastic job {report['name']}[/] {report['state']}"]
-    if report["why"]:
-        words.append(escape(f"({report['why']})"))
+    why = escape(f" ({report['why']})") if report["why"] else ""
+    words = [f"[bold]elastic job {report['name']}[/] {report['state']}{why}"]
     if step is not None and steps:
         words.append(f"step {step} of {steps}")
     if speed := report.get("steps_per_s"):
@@ -346,7 +348,7 @@ def _show(report: Json) -> None:
         words.append(f"{format_duration(left_s)} left" if left_s > 0 and not report["end"] else "")
     if seconds := report.get("gpu_seconds"):
         words.append(f"{seconds / 3600:.2f} GPU hours")
-    console.print(" ".join(words[:2]) + "".join(f", {word}" for word in words[2:] if word))
+    console.print(", ".join(filter(None, words)))
     for task in report["tasks"]:
         where = ",".join(task["nodes"]) or task["reason"] or "-"
         leaving = f"leaves: {task['why']}" if task["leaving"] else ""

@@ -31,7 +31,8 @@ def run(args: argparse.Namespace) -> int:
     console.print(escape(found["explanation"]))
     for release in found["releases"]:
         outcome = release["outcome"] or "not finished"
-        console.print(escape(f"{when(release['at'])}  release: {outcome}. {release['detail']}"))
+        detail = f" ({release['detail']})" if release["detail"] else ""
+        console.print(escape(f"{when(release['at'])}  release: {outcome}{detail}"))
     return 0
 
 

@@ -25,13 +25,13 @@ def run(args: argparse.Namespace) -> int:
     args.chain = resolve_chain(args.chain)
     chain = Steering.of(args.chain)
     chain.refuse_if_over(
-        "there is nothing to resume; more links: mirage extend; another chain: mirage-submit"
+        "there is nothing to resume; more links: mirage extend --segments +1; another chain: mirage-submit"
     )
     jobs, was_paused = chain.first_jobs(), is_paused(chain.folder)
     if not jobs and chain.started >= chain.segments:
         raise InputError(
             f"chain {args.chain}: all {chain.segments} links have run. More: mirage extend"
-            f" {args.chain}"
+            f" {args.chain} --segments +1"
         )
     mark_resumed(chain.folder, int(time.time()))
     released = _release(chain) if was_paused or any(job.is_held for job in jobs) else []

@@ -91,7 +91,7 @@ def _unmarked(chain_id: str, folder: Path) -> tuple[str, str]:
     nothing = "nothing says that the work is done"
     if max(read_starts(folder), default=0) < read_segments(folder):
         return state, f"{reason}No link of it is left, and {nothing}. To go on: mirage resume"
-    ways = "If it is: mirage done. For more links: mirage extend"
+    ways = "If it is: mirage done. For more links: mirage extend --segments +1"
     return state, f"{reason}All its links have run, and {nothing}. {ways}"
 
 

@@ -121,8 +121,8 @@ def _is_later(end_s: int | None, than_s: int | None) -> bool:
 def _used_up(chain_id: str, where: str, how: str) -> str:
     """Why a chain is `used-up`. ``how``: Slurm's state of the last link, which ``where`` names."""
     return (
-        f"{where}, the last one, ended with {how}: the work may be unfinished (mirage extend"
-        f" {chain_id})"
+        f"{where}, the last one, ended with {how}: the work may be unfinished (more links:"
+        f" mirage extend {chain_id} --segments +1)"
     )
 
 

@@ -28,7 +28,7 @@ def sentences(found: Impact) -> list[str]:
         lines.append(
             f"Of the {hours(found.measured.early_s)} h too early, {hours(found.overlap_s)} h were"
             f" overlap ({hours(found.overlap_node_s)} node-hours held twice);"
-            f" {hours(found.cut_short_s)} h predecessors gave up of their time limits."
+            f" {hours(found.cut_short_s)} h are time limit that predecessors did not use."
         )
     if found.not_known:
         lines.append(
@@ -52,8 +52,8 @@ def _handover_cost(found: Impact) -> list[str]:
     each = format_duration(found.handover_cost_s / found.training)
     return [
         f"{several(found.training, 'handover')} of training chains cost"
-        f" {hours(found.handover_cost_s)} h ({each} each) for saving and starting again. A time limit"
-        " that they give up costs nothing else."
+        f" {hours(found.handover_cost_s)} h ({each} each) for saving and starting again. Time limit"
+        " that a predecessor does not use costs nothing more."
     ]
 
 

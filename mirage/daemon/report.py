@@ -204,7 +204,8 @@ def explanation(
     if let_in in _LET_IN:
         then = f", but {kept}" if kept else " and waits for nodes"
         when = f" before job {link.predecessor_id} ended" if let_in == OWNER else ""
-        return f"{who} was let into the queue by {_LET_IN[let_in]}{when}{then}."
+        why = _why_released(link, store) if asked else ""
+        return f"{who} was let into the queue by {_LET_IN[let_in]}{when}{then}.{why}"
     if kept:
         return f"{who} is kept back: {kept}."
     if link.eligible_s is None and not (link.reason or link.dependency):
@@ -304,9 +305,14 @@ def _past(link: Link, store: ChainStore, service: str) -> str:
     waited = (
         f", {format_duration(link.start_s - since)} before it started" if since is not None else ""
     )
+    return f"{who}: {by_whom}{waited}.{_why_released(link, store)}"
+
+
+def _why_released(link: Link, store: ChainStore) -> str:
+    """A further sentence; empty: not by Mirage, or the decision is too old to be kept."""
     released = (d for d in store.decisions(link.job_id) if d.action is Action.RELEASE)
     why = next((restraint_in(decision.reason)[1] for decision in released), "")
-    return f"{who}: {by_whom}{waited}." + (f" Why then: {why}." if link.released_s and why else "")
+    return f" Why then: {why}." if link.released_s and why else ""
 
 
 def decision_json(decision: Decision) -> Json:

@@ -75,6 +75,11 @@ def read_journal(path: Path, since_s: int = 0) -> Iterator[Json | None]:
             for lines in _opened(path, stack):
                 if os.fstat(lines.fileno()).st_mtime >= since_s:
                     yield from map(_record, lines)
+        except PermissionError as error:
+            raise AuditError(
+                f"Audit log {system_says(error, path)}. Ask as its owner or root, or name another"
+                " one with --audit."
+            ) from error
         except OSError as error:
             raise AuditError(f"Audit log {system_says(error, path)}; it can't be read.") from error
 

@@ -36,6 +36,7 @@ from mirage.elastic.jobs.status import status_table
 from mirage.elastic.jobs.training import LiveTraining, TrainingStatus
 from mirage.elastic.speed import TaskDemand
 from mirage.errors import AccountingUnavailable, ClusterError, MirageError, StoreError
+from mirage.figures.words import several
 from mirage.ports import Clock, Cluster
 from slurm_sim.config import ClusterConfig
 
@@ -238,7 +239,10 @@ class Controller:
                     decided = Sizes(workers=decided.workers, servers=0)
                 if decided != job.sizes:
                     log.info(
-                        "%s: %d workers, %d PSs", job.request.name, decided.workers, decided.servers
+                        "%s: %s, %s",
+                        job.request.name,
+                        several(decided.workers, "worker"),
+                        several(decided.servers, "server"),
                     )
                 job.sizes = decided
 

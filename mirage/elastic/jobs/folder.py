@@ -63,9 +63,10 @@ def check_new(root: Path, name: str) -> None:
     if (folder / JOURNAL).exists():
         over = JobJournal(folder).record.end
         state = f"is over ({over})" if over else "is not over"
+        way = f"remove {folder}" if over else f"end it: mirage elastic stop {name}"
         raise InputError(
             f"elastic job {name}: there is one of this name, which {state}. Take another name, or"
-            f" remove {folder} once it is over."
+            f" {way}."
         )
 
 

@@ -201,7 +201,7 @@ def _trials(
         missing = kept.missing(cases) if kept else cases
         if trials and missing and time.monotonic() >= until_s:
             reporter.caution(
-                f"warning: the time is up (--at-most): {len(trials) * len(begins_s) // total} of"
+                f"warning: the time is up: {len(trials) * len(begins_s) // total} of"
                 f" {len(begins_s)} begins are judged"
             )
             break

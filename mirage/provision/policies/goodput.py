@@ -109,7 +109,7 @@ class Goodput:
         known = "" if observation.is_handover_known else ", not measured yet"
         cost = f"{format_duration(observation.handover_s)}{known}"
         chance = (
-            f"it would rather start within {format_duration(least_s)}, which is too soon"
+            f"it would probably start within {format_duration(least_s)}, which is too soon"
             if is_too_soon
             else "more work is queued than any of them found, so it may wait longer than all"
             if exceeds_known

@@ -681,7 +681,7 @@ def test_a_chain_whose_last_link_ran_into_its_limit_is_used_up(shell):
     shell.run("agent", "--once", "--policy", "reactive")
     text = shell.run("status").stdout
     assert "chain abcdef12 used-up" in text
-    assert "the work may be unfinished (mirage extend abcdef12)" in text
+    assert "the work may be unfinished (more links: mirage extend abcdef12 --segments +1)" in text
     assert first < second
 
 

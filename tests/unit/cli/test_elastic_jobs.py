@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from mirage.cli import elastic_jobs
 from mirage.cli.main import main
 from mirage.elastic.jobs import folder as files
 from mirage.elastic.jobs.journal import JobJournal
@@ -98,6 +99,37 @@ def test_without_slurm_nothing_is_registered(
     assert main(["elastic", "run", str(home / "JOB.toml")]) == 1
     assert "no such command on PATH" in capsys.readouterr().err
     assert not list(files.job_folders(files.elastic_folder()))
+
+
+def test_a_worker_that_starts_before_the_coordinator_finds_the_keys(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mirage.elastic.runtime.folder import load_keys
+
+    monkeypatch.setattr(elastic_jobs, "_prepare", lambda *_: lambda: 0)
+    assert main(["elastic", "run", str(home / "JOB.toml")]) == 0
+    load_keys(files.job_folder(files.elastic_folder(), "toy") / files.RUNTIME)
+
+
+def test_a_name_that_is_taken_says_how_to_free_it(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = files.create_job(files.elastic_folder(), REQUEST, NOW)
+    (home / "JOB.toml").write_text(JOB.replace("toy", "mnist"))
+    assert main(["elastic", "run", str(home / "JOB.toml")]) == 2
+    assert "or end it: mirage elastic stop mnist" in capsys.readouterr().err
+    JobJournal(folder).write(NOW + 9, "end", state="stopped", why="its owner stopped it")
+    assert main(["elastic", "run", str(home / "JOB.toml")]) == 2
+    assert capsys.readouterr().err.endswith(f"Take another name, or remove {folder}.\n")
+
+
+def test_status_separates_what_it_says_by_commas(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = files.create_job(files.elastic_folder(), REQUEST, NOW)
+    files.write_status(folder, {"state": "waiting", "gpu_seconds": 3600})
+    assert main(["elastic", "status"]) == 0
+    assert "elastic job mnist waiting, 1.00 GPU hours\n" in capsys.readouterr().out
 
 
 def test_stop_leaves_the_work_to_a_controller(

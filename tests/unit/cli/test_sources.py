@@ -14,7 +14,7 @@ import pytest
 from mirage.cli.folders import add_names, add_records
 from mirage.cli.sources import _joined, _of_server
 from mirage.cli.table import heading
-from mirage.daemon.report import chain_reports
+from mirage.daemon.report import chain_reports, explain
 from mirage.daemon.waiting_reason import AGENT, DAEMON
 from mirage.domain import (
     Chain,
@@ -183,6 +183,18 @@ def test_a_release_is_told_once_and_of_who_did_it_whoever_else_looks_on() -> Non
         assert "by its owner's Mirage agent and waits for nodes" in by_agent["next"]
         assert by_daemon["links"][1]["let_in_by"] == "daemon"
         assert "by Mirage's daemon and waits for nodes" in by_daemon["next"]
+
+
+def test_why_a_waiting_link_was_released_is_said_to_who_asks_for_it() -> None:
+    store = MemoryStore()
+    store.save_chain(Chain(chain_id="c1", user="alice", segments=3))
+    store.save_link(FIRST)
+    store.save_link(replace(LET_IN, released_s=900))
+    store.put(a_decision(12))
+    found = explain(store, "alice", 12)["explanation"]
+    assert found.endswith("and waits for nodes. Why then: 3 h are left.")
+    (report,) = chain_reports(store, None, None)
+    assert report["next"].endswith("and waits for nodes.")
 
 
 def test_a_daemon_that_did_not_let_a_link_in_does_not_say_that_slurm_did() -> None:

@@ -60,7 +60,7 @@ S = JobState
         (
             [link(1, S.TIMEOUT), link(2, S.TIMEOUT), link(3, S.TIMEOUT)],
             ChainState.USED_UP,
-            "the work may be unfinished (mirage extend abc123)",
+            "the work may be unfinished (more links: mirage extend abc123 --segments +1)",
         ),
         ([link(1, S.COMPLETED), queued_cancelled(2)], ChainState.DONE, "ended early"),
         (
@@ -87,7 +87,8 @@ S = JobState
         (
             [link(3, S.FAILED, exit_code=USED_UP_EXIT)],
             ChainState.USED_UP,
-            "the signal before its time limit: the work may be unfinished (mirage extend abc123)",
+            "the signal before its time limit: the work may be unfinished"
+            " (more links: mirage extend abc123 --segments +1)",
         ),
         (
             [link(2, S.FAILED, exit_code=USED_UP_EXIT), queued_cancelled(3)],

@@ -79,7 +79,7 @@ def test_training_handovers_have_a_cost_and_the_fallbacks_decisions_are_counted(
     assert found.fallbacks == {"stale": 2, "out-of-range": 1}
     words = " ".join(sentences(found))
     assert "1 handover of training chains cost 0.25 h (15 min each)" in words
-    assert "A time limit that they give up costs nothing else." in words
+    assert "Time limit that a predecessor does not use costs nothing more." in words
     assert "Decisions by the fallback: 75.0% (out-of-range 25.0%, stale 50.0%)." in words
 
 
@@ -220,3 +220,13 @@ def test_the_report_for_programs(log, capsys):
 def test_without_an_audit_log_the_report_says_where_it_looked(tmp_path, capsys):
     assert main(["report", "--audit", str(tmp_path / "none.jsonl")]) == 1
     assert f"Audit log {tmp_path / 'none.jsonl'}: no such file" in capsys.readouterr().err
+
+
+def test_a_log_of_somebody_else_says_who_may_read_it(log, capsys, monkeypatch):
+    def refuse(path, *_):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "open", refuse)
+    assert main(["report", "--audit", str(log)]) == 1
+    told = capsys.readouterr().err
+    assert f"{log}: Permission denied. Ask as its owner or root" in told

@@ -144,6 +144,19 @@ def test_a_terminated_server_gives_its_slices_away_first(tmp_path: Path, script:
 
 
 @pytest.mark.long
+def test_members_that_start_first_wait_for_the_coordinator(tmp_path: Path, script: Path) -> None:
+    path = tmp_path / "job"
+    (hurry := path.with_suffix(".hurry")).touch()
+    with LocalJob(path, [str(script), "60", "0", str(hurry)], timing=TIMING) as job:
+        names = [job.start(SERVER), job.start(WORKER)]
+        time.sleep(5)
+        assert all(job.processes[name].is_alive() for name in names)
+        job.start_coordinator()
+        job.wait(END_S)
+    outcome(path)
+
+
+@pytest.mark.long
 def test_the_example_learns_digits(tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
     example = Path(__file__).parents[4] / "docs" / "examples" / "elastic_digits.py"
