@@ -122,6 +122,25 @@ def compared(rows: Mapping[str, Any], name: str) -> dict[str, Any]:
     return found
 
 
+def by_learner(models: Sequence[Path]) -> dict[str, list[str]]:
+    """Names of `schedulers`, by the learner that trained them."""
+    found: dict[str, list[str]] = {}
+    for nth, folder in enumerate(models):
+        learner = str(load_model(folder).options["learner"])
+        found.setdefault(learner, []).append("set" if not nth else f"set {folder.name}")
+    return found
+
+
+def against_rule(rows: Mapping[str, Any], models: Sequence[str]) -> dict[str, Any]:
+    """Paired differences to the untrained rule in seconds with 95 % intervals: of each model, and of
+    the models' mean on each workload.
+    """
+    rule = np.array(rows["greedy-rule"]["mean_s"])
+    less = {name: np.array(rows[name]["mean_s"]) - rule for name in models}
+    less["mean of models"] = np.mean(list(less.values()), axis=0)
+    return {name: [float(each.mean()), *mean_interval(each)] for name, each in less.items()}
+
+
 def decision_ms(allocator: Allocator, setting: ElasticSetting) -> float:
     """Milliseconds of one decision with 40 jobs, one cluster: median of 30."""
     jobs = drawn_workload(setting.world, np.random.default_rng(1), jobs=40)  # type: ignore[arg-type]
@@ -185,6 +204,13 @@ def main() -> None:
         record[f"{part}_set_to"] = compared(rows, "set")
     test = {name: {**row, "mean_s": row["mean_s"][4:]} for name, row in record["workloads"].items()}
     record["workloads_5_to_8_set_to"] = compared(test, "set")
+    record["seeds_to_rule"] = {
+        learner: {
+            part: against_rule(rows, names)
+            for part, rows in (("workloads_5_to_8", test), ("drawn", record["drawn"]))
+        }
+        for learner, names in by_learner(args.model).items()
+    }
     search = record.setdefault("search", {})
     search |= {
         str(nth): played(SmallPollux(), setting, [published[nth - 1]]) for nth in args.search

@@ -52,6 +52,13 @@ WAIT_S = 600.0
 KINDS = (SERVER, ALL_REDUCE, WORKER, "torchrun")
 """What is measured; each kind is written as it is done."""
 
+EDGES = {
+    SERVER: ("prepare", "commit"),
+    WORKER: ("register", "roster"),
+    ALL_REDUCE: ("roster", "group"),
+}
+"""Events in which a scaling begins and ends."""
+
 Steps = list[tuple[int, float]]
 
 
@@ -99,8 +106,7 @@ def measure_elastic(base: Path, kind: str, repeats: int, width: int) -> dict[str
                 for _ in range(MOST):
                     began, place = time.time(), (base / folder.EVENTS).stat().st_size
                     names.append(_add(job, client, role))
-                    time.sleep(0.3)
-                    events = _events(base, place)
+                    events = _events_until(base, place, EDGES[kind][1])
                     rows["gap_ms"].append(1000 * _gap_s(files, events, kind, began))
                     if kind != WORKER:
                         rows["suspended_ms"].append(1000 * _suspended_s(events, kind))
@@ -129,30 +135,39 @@ def wait_active(client: Client, names: list[str]) -> None:
     raise RuntimeError(f"{names} did not become active in {WAIT_S:.0f} s")
 
 
+def _events_until(base: Path, place: int, last: str) -> list[dict[str, Any]]:
+    """The events from this place in the log to 0.3 s after the first ``last``."""
+    end = time.monotonic() + WAIT_S
+    while time.monotonic() < end:
+        if any(each["event"] == last for each in _events(base, place)):
+            time.sleep(0.3)
+            return _events(base, place)
+        time.sleep(0.02)
+    raise RuntimeError(f"no {last} in {WAIT_S:.0f} s")
+
+
 def _events(base: Path, place: int) -> list[dict[str, Any]]:
     with (base / folder.EVENTS).open() as file:
         file.seek(place)
-        return [json.loads(line) for line in file.read().splitlines()]
+        whole = file.read().rpartition("\n")[0]  # the last line may be half-written
+    return [json.loads(line) for line in whole.splitlines()]
 
 
 def _suspended_s(events: list[dict[str, Any]], kind: str) -> float:
     """Mean over workers that were there before, summed over scalings."""
+    times: list[list[float]]
     if kind == ALL_REDUCE:  # the newest is the last
-        old = [each["suspended_s"][:-1] for each in events if each["event"] == "group"]
-        return sum(sum(each) / len(each) for each in old if each)
-    times = [each["suspended_s"] for each in events if each["event"] == "commit"]
+        times = [each["suspended_s"][:-1] for each in events if each["event"] == "group"]
+    else:
+        times = [each["suspended_s"] for each in events if each["event"] == "commit"]
     return sum(sum(each) / len(each) for each in times if each)
 
 
 def _gap_s(files: list[Path], events: list[dict[str, Any]], kind: str, began: float) -> float:
     """Summed over the members that were added."""
-    edges = {
-        SERVER: ("prepare", "commit"),
-        WORKER: ("register", "roster"),
-        ALL_REDUCE: ("roster", "group"),
-    }[kind]
-    firsts = [each["time"] for each in events if each["event"] == edges[0]]
-    lasts = [each["time"] for each in events if each["event"] == edges[1]]
+    first, last = EDGES[kind]
+    firsts = [each["time"] for each in events if each["event"] == first]
+    lasts = [each["time"] for each in events if each["event"] == last]
     spans = [longest_s(files, a, b + 0.2) for a, b in zip(firsts, lasts, strict=False)]
     return sum(max(0.0, each) for each in spans if each is not None)
 

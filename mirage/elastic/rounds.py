@@ -131,8 +131,10 @@ class ValueNetwork(nn.Module):
         self.body = SetBody(FEATURES, width, layers, heads)
         self.hidden = nn.Sequential(nn.Linear(2 * width, width), nn.ReLU())
         self.out = nn.Linear(width, ACTIONS)
-        nn.init.zeros_(self.out.weight)
-        nn.init.zeros_(self.out.bias)
+        self.linear = nn.Linear(FEATURES, ACTIONS, bias=False)
+        """Of a job's own features, beside what attention says."""
+        for weights in (self.out.weight, self.out.bias, self.linear.weight):
+            nn.init.zeros_(weights)
         self.log_spread = nn.Parameter(torch.tensor([-0.4, -1.5]))
         """Logarithm of the size of each action's noise while training."""
 
@@ -140,7 +142,8 @@ class ValueNetwork(nn.Module):
         """[n, J, F], [n, J] -> means of the actions, [n, J, ACTIONS]."""
         tokens, mean = self.body(state, there)
         wide = mean.unsqueeze(1).expand_as(tokens)
-        return cast(Tensor, self.out(self.hidden(torch.cat([tokens, wide], dim=-1))))
+        attended = self.out(self.hidden(torch.cat([tokens, wide], dim=-1)))
+        return cast(Tensor, attended + self.linear(state))
 
 
 @dataclass(kw_only=True)
@@ -173,6 +176,22 @@ class SetRounds(RoundAllocator):
         state = torch.from_numpy(features(world, seen))
         actions = self.network(state, torch.from_numpy(with_one(seen.there)))
         give_by_values(world, seen, actions.numpy().astype(np.float64))
+
+
+@dataclass(kw_only=True)
+class LinearRounds(RoundAllocator):
+    """Several policies at once, one for each cluster: the linear part of the network alone."""
+
+    name: str = "linear"
+    tunes: bool = True
+    packs: bool = True
+    weights: Floats
+    """[B, FEATURES, ACTIONS]."""
+
+    def give(self, world: PolluxWorld) -> None:
+        """See `RoundAllocator`."""
+        seen = view(world)
+        give_by_values(world, seen, features(world, seen).astype(np.float64) @ self.weights)
 
 
 def with_one(there: Bools) -> Bools:

@@ -56,16 +56,7 @@ class Site:
                 _check([*pip, "-c", str(ROOT / "constraints.txt"), f"{source}[web]", "networkx"])
             else:
                 _check([*pip, "--no-deps", "--force-reinstall", str(source)])
-        if core:
-            self._add_core(core)
         _check([str(self.bin / "python"), "-c", "import slurm_sim.core._core"])
-
-    def _add_core(self, core: Path) -> None:
-        """Puts the compiled core beside the Python files of the wheel."""
-        packages = next((self.bin.parent / "lib").glob("python3*")) / "site-packages"
-        _keep(
-            core, packages / "slurm_sim" / "core" / f"_core{sysconfig.get_config_var('EXT_SUFFIX')}"
-        )
 
     def install_elastic(self) -> None:
         """Adds what elastic jobs need: torch and pyzmq of this environment, where users can read
@@ -259,30 +250,25 @@ def core_key(root: Path) -> str:
 
 def _kept_core() -> Path:
     """The core compiled from these sources, by an earlier run of any checkout, or now."""
-    kept = CORES / f"{core_key(ROOT)}.so"
+    kept = CORES / core_key(ROOT) / f"_core{sysconfig.get_config_var('EXT_SUFFIX')}"
     if not kept.exists():
         with TemporaryDirectory() as folder:
             with zipfile.ZipFile(_wheel(Path(folder), None)) as wheel:
-                names = [
-                    name for name in wheel.namelist() if "core/_core." in name and ".so" in name
-                ]
-                wheel.extract(names[0], folder)
-            CORES.mkdir(parents=True, exist_ok=True)
-            _keep(Path(folder, names[0]), kept)
+                name = next(name for name in wheel.namelist() if name.endswith(kept.name))
+                wheel.extract(name, folder)
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            partial = kept.with_suffix(f".{os.getpid()}")
+            shutil.copy(Path(folder, name), partial)
+            partial.replace(kept)
     return kept
 
 
-def _keep(source: Path, target: Path) -> None:
-    """Copies a file so that nobody sees a part of it."""
-    partial = target.with_name(f"{target.name}.{os.getpid()}")
-    shutil.copy(source, partial)
-    partial.replace(target)
-
-
 def _wheel(folder: Path, core: Path | None) -> Path:
-    """A wheel of this checkout; without its core if there is one already, which takes seconds."""
+    """A wheel of this checkout. With a core that is compiled already it takes seconds."""
     build = [sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", str(folder)]
-    build += ["--config-setting=wheel.cmake=false"] if core else []
+    if core:  # in a build folder of its own: it would stay in the other's cache
+        build += [f"--config-setting=cmake.define.SLURM_SIM_CORE={core}"]
+        build += [f"--config-setting=build-dir={folder / 'build'}"]
     _check([*build, str(ROOT)])
     return next(folder.glob("mirage_slurm-*.whl"))
 

@@ -17,12 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from mirage.elastic.learn.rounds_evolution import RoundsEvolution, RoundsEvolutionOptions
 from mirage.elastic.pollux_schedulers import mean_completion_s
 from mirage.elastic.pollux_world import PolluxConfig, PolluxWorld
 from mirage.elastic.rounds import (
@@ -59,10 +61,13 @@ LEFT_H = (0.1, 1.0, 10.0, 100.0)
 class RoundsOptions(MethodOptions):
     """Of one training."""
 
+    learner: Literal["evolution", "ppo"] = "evolution"
+    """Evolution strategies (`rounds_evolution.py`), or PPO."""
+    evolution: RoundsEvolutionOptions = field(default_factory=RoundsEvolutionOptions)
     iterations: Count = 10
     """Times that workloads are played and learnt from."""
     workloads: Count = 8
-    """Drawn anew in each iteration."""
+    """Drawn anew in each iteration. The options from `copies` to `reach` are of PPO alone."""
     copies: Count = 4
     """Times that each is played, side by side."""
     rounds: Count = 640
@@ -86,7 +91,7 @@ class RoundsOptions(MethodOptions):
     """Lambda of the generalised advantage."""
     reach: Fraction = 0.2
     """How far PPO's ratio counts."""
-    validation: Count = 8
+    validation: Count = 16
     """Workloads that choose the weights that are kept."""
     score_every: Count = 5
     """Iterations between two validations."""
@@ -313,7 +318,7 @@ def _widened(values: Tensor, places: int) -> Tensor:
 
 
 def train_rounds(
-    learner: RoundsLearner,
+    learner: RoundsLearner | RoundsEvolution,
     options: RoundsOptions,
     validation: Sequence[ElasticJobs],
     *,
@@ -333,6 +338,6 @@ def train_rounds(
         score=score,
         is_scored=lambda done: done % options.score_every == 0,
         score_first=True,
-        stage="ppo",
+        stage=options.learner,
         progress=progress,
     )

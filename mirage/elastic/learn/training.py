@@ -26,6 +26,7 @@ from mirage.elastic.learn.federated import (
 from mirage.elastic.learn.online import OnlineLearner, OnlineOptions, learn_online
 from mirage.elastic.learn.proximal import ProximalLearner, ProximalOptions, learn_proximal
 from mirage.elastic.learn.rounds import RoundsLearner, RoundsOptions, train_rounds
+from mirage.elastic.learn.rounds_evolution import RoundsEvolution
 from mirage.elastic.learn.supervised import Examples, Loss, Recorder, agreement, imitate
 from mirage.elastic.model import CurvePoint, ElasticModel, new_model, options_table, save_model
 from mirage.elastic.network import Networks
@@ -258,7 +259,7 @@ def _train_by_evolution(
 
 def _rounds_learner(
     plan: ElasticPlan, options: RoundsOptions, model: ElasticModel
-) -> RoundsLearner:
+) -> RoundsLearner | RoundsEvolution:
     rng = np.random.default_rng([int(Part.TRAINING), plan.seed])
     network, config = model.networks.policy, plan.setting.world
     assert isinstance(network, ValueNetwork)
@@ -267,6 +268,16 @@ def _rounds_learner(
     def draw(count: int) -> list[ElasticJobs]:
         return [plan.setting.draw(rng) for _ in range(count)]
 
+    if options.learner == "evolution":
+        return RoundsEvolution(
+            network,
+            config,
+            draw,
+            options.evolution,
+            iterations=options.iterations,
+            workloads=options.workloads,
+            seed=plan.seed,
+        )
     return RoundsLearner(network, config, draw, options, seed=plan.seed)
 
 

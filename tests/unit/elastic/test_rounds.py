@@ -12,11 +12,12 @@ import torch
 from mirage.elastic.baselines import run_slot
 from mirage.elastic.evaluation import ElasticEvaluationPlan, evaluate
 from mirage.elastic.learn.rounds import LinearCritic, RoundsLearner, RoundsOptions, train_rounds
+from mirage.elastic.learn.rounds_evolution import RoundsEvolution, RoundsEvolutionOptions
 from mirage.elastic.learn.training import ElasticPlan, save_result, train
 from mirage.elastic.model import load_model
 from mirage.elastic.pollux import applications
 from mirage.elastic.pollux_goodput import JobProfile, fit_model, grad_s, step_s, sync_s
-from mirage.elastic.pollux_schedulers import RoundAllocator, ascend
+from mirage.elastic.pollux_schedulers import RoundAllocator, ascend, mean_completion_s
 from mirage.elastic.pollux_search import Candidates, SmallPollux
 from mirage.elastic.pollux_world import (
     PolluxConfig,
@@ -27,7 +28,7 @@ from mirage.elastic.pollux_world import (
     published_workload,
 )
 from mirage.elastic.report import headline
-from mirage.elastic.rounds import RuleRounds, SetRounds, ValueNetwork, features, view
+from mirage.elastic.rounds import LinearRounds, RuleRounds, SetRounds, ValueNetwork, features, view
 from mirage.elastic.settings import read_setting
 from mirage.errors import InputError
 from mirage.rl.fit import seeded
@@ -124,6 +125,39 @@ def test_training_changes_the_policy_and_keeps_the_best():
         found = train_rounds(learner, options, short)
     assert found.rounds == 1
     assert np.isfinite(found.score)
+
+
+def test_evolution_trains_the_linear_part_alone_and_can_be_repeated():
+    config = pollux_config(servers=2)
+    workload = drawn_workload(config, np.random.default_rng(5), jobs=24)
+
+    def trained() -> ValueNetwork:
+        network = ValueNetwork(8, 1, 2)
+        options = RoundsEvolutionOptions(pairs=2, spread=0.5)
+        learner = RoundsEvolution(
+            network,
+            config,
+            lambda count: [workload] * count,
+            options,
+            iterations=1,
+            workloads=1,
+            seed=3,
+        )
+        assert learner.train_round(0) > 0
+        return network
+
+    network, again = trained(), trained()
+    weights = network.linear.weight.detach()
+    assert weights.abs().sum() > 0
+    assert torch.equal(weights, again.linear.weight)
+    assert not network.out.weight.any()
+    shown = np.repeat(weights.numpy().T[None].astype(np.float64), 2, axis=0)
+    shown[1] = 0
+    both = mean_completion_s(LinearRounds(weights=shown), config, [workload] * 2)
+    alone = mean_completion_s(SetRounds(network=network), config, [workload])
+    rule = mean_completion_s(RuleRounds(), config, [workload])
+    assert both == pytest.approx([alone[0], rule[0]])
+    assert alone[0] != rule[0]
 
 
 def test_pollux_fits_the_step_time_that_it_saw():
