@@ -81,11 +81,15 @@ def _site(found: SiteAssessment) -> Iterator[str]:
     if waits.all_jobs.mean_s < MINUTE_S:
         yield "A job waits less than a minute on average."
         return
+    for_nodes = (  # short waits have no cause
+        f"; {percent(waits.contention)} of the hours waited are for nodes"
+        if any(waits.hours_by_cause.values())
+        else ""
+    )
     longest = max(waits.by_size, key=lambda row: row.mean_s)
     yield (
         f"A job waits {hours(waits.all_jobs.mean_s / HOUR_S)} on average, one in ten longer than"
-        f" {hours(waits.all_jobs.p90_s / HOUR_S)}; {percent(waits.contention)} of the hours waited"
-        f" are for nodes. Jobs on {_nodes(longest.name)} wait longest:"
+        f" {hours(waits.all_jobs.p90_s / HOUR_S)}{for_nodes}. Jobs on {_nodes(longest.name)} wait longest:"
         f" {hours(longest.mean_s / HOUR_S)} on average."
     )
 

@@ -358,6 +358,8 @@ def _show(report: Json) -> None:
         )
     if report.get("held_back") and not report["end"]:
         console.print("  It does not grow: somebody queues for its nodes.")
+    if (refused := report.get("refused")) and not report["end"]:
+        console.print(f"  Slurm refuses a task, and is asked again: {escape(refused)}")
 
 
 # --- stop

@@ -25,6 +25,7 @@ def status_table(view: JobView, sizes: Sizes | None, slot_s: int, at_s: float) -
         "slot_s": slot_s,
         "wanted": None if sizes is None else {"workers": sizes.workers, "servers": sizes.servers},
         "held_back": not view.grow,
+        "refused": refusal(record),
         "step": seen.step if seen else None,
         "steps": seen.steps if seen else None,
         "steps_per_s": seen.steps_per_s if seen else None,
@@ -57,6 +58,15 @@ def state_of(view: JobView) -> str:
         return "ending"
     running = {task.role for task in record.alive if view.is_running(task)}
     return "running" if set(Role) <= running else "waiting"
+
+
+def refusal(record: ElasticRecord) -> str | None:
+    """What Slurm said against the last task of a role that has none in the queue; None: nothing."""
+    for role in Role:
+        tasks = [task for task in record.tasks.values() if task.role is role]
+        if tasks and tasks[-1].end == "refused" and not any(task.is_alive for task in tasks):
+            return tasks[-1].why
+    return None
 
 
 def gpu_seconds(record: ElasticRecord, view: JobView) -> int:

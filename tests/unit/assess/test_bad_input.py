@@ -132,6 +132,21 @@ def test_a_zone_that_is_assumed_is_said(said, tmp_path):
     assert "zone Asia/Tokyo" in (tmp_path / "out" / "assessment.html").read_text()
 
 
+@pytest.mark.parametrize(
+    ("wait_s", "words"),
+    [
+        (0, "A job waits less than a minute on average. The history"),
+        (300, "A job waits 5 min on average, one in ten longer than 5 min. Jobs on"),
+    ],
+)
+def test_short_waits_are_given_no_cause(said, wait_s, words):
+    records = rows()
+    for row in records:
+        submit_s = int(datetime.fromisoformat(row[SUBMIT] + "+00:00").timestamp())
+        row[START], row[END] = moment(submit_s + wait_s), moment(submit_s + wait_s + 900)
+    assert words in said(text(records))
+
+
 def test_of_one_user_alone_nothing_is_simulated(said):
     """sacct shows plain users their own jobs only (PrivateData=jobs)."""
     records = rows(days=40)

@@ -13,7 +13,7 @@ import pytest
 from mirage.elastic.jobs import folder as files
 from mirage.elastic.jobs.journal import JobJournal
 from mirage.elastic.jobs.limits import JobCounts
-from mirage.elastic.jobs.request import NO_SERVERS, WorkerRequest
+from mirage.elastic.jobs.request import NO_SERVERS, TaskRequest, WorkerRequest
 from mirage.errors import ClusterUnavailable
 from mirage.ports import Cluster
 from mirage.slurm.simulated import SimulatedCluster
@@ -183,6 +183,16 @@ def test_no_answer_of_slurm_costs_only_the_cycle(site: ElasticSite) -> None:
     site.cluster.empty_queue_answers = 2
     site.run(controller, 30)
     assert site.tasks() == before
+
+
+def test_status_has_what_slurm_says_against_a_task(site: ElasticSite) -> None:
+    folder = site.add(coordinator=TaskRequest(partition="none"))
+    controller = site.controller()
+    controller.cycle()
+    assert "invalid partition specified: none" in files.read_status(folder)["refused"]
+    other = site.add(name="other")
+    controller.cycle()
+    assert files.read_status(other)["refused"] is None
 
 
 def test_status_tells_what_is(site: ElasticSite) -> None:
