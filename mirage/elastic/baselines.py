@@ -300,5 +300,3 @@ _BASELINES: dict[str, Callable[[int], Allocator]] = {
     ),
 }
 BASELINES = tuple(_BASELINES)
-BY_ARRIVAL = ("fifo", "fifo-published")
-"""Those that go by the order in which jobs arrived."""

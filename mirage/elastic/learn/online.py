@@ -24,7 +24,7 @@ and then, each in its own share of the decisions. Job-aware exploration: in one 
 states, with probability `exploration`, the action is the one that mends it (section 4.3).
 
 The network has weights of its own for each place of a batch. So jobs are in a random order here,
-also after a teacher that goes by arrival. An episode ends as half of its clusters are over: what is
+as in the supervised phase. An episode ends as half of its clusters are over: what is
 left then has few jobs, and little to learn from.
 """
 

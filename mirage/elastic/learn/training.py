@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from torch import nn
 
-from mirage.elastic.baselines import BASELINES, BY_ARRIVAL, baseline
+from mirage.elastic.baselines import BASELINES, baseline
 from mirage.elastic.gain_policy import GainNetwork
 from mirage.elastic.learn.evolution import EvolutionLearner, EvolutionOptions, learn_by_evolution
 from mirage.elastic.learn.federated import (
@@ -58,14 +58,10 @@ class SupervisedOptions(MethodOptions):
     loss: Loss = "cross-entropy"
     smoothing: Fraction = 0.0
     """Weight of all possible actions beside the teacher's: then there is more to explore online."""
-    order: Literal["by-teacher", "shuffled", "kept"] = "by-teacher"
-    """Of the jobs in an example; `by-teacher`: kept for `fifo` and for a recorded schedule."""
-
-    def shuffles(self, teacher: str | None) -> bool:
-        """Whether jobs are shuffled; ``teacher``: a name of `BASELINES`; None: a log."""
-        if self.order == "by-teacher":
-            return teacher is not None and teacher not in BY_ARRIVAL
-        return self.order == "shuffled"
+    order: Literal["shuffled", "kept"] = "shuffled"
+    """Of the jobs in an example, each time it is used; `kept`: by arrival. Online learning has
+    jobs in a random order.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -361,7 +357,7 @@ class _Training:
                 rate=options.rate,
                 loss=options.loss,
                 smoothing=options.smoothing,
-                shuffle=options.shuffles(None if log else plan.teacher),
+                shuffle=options.order == "shuffled",
                 seed=seed,
                 progress=self._progress,
             )

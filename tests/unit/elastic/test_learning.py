@@ -156,12 +156,22 @@ def test_shuffled_examples_keep_each_jobs_state_with_its_actions(tiny):
     assert not np.array_equal(shuffled.state, examples.state)
 
 
-def test_jobs_are_shuffled_where_the_teacher_does_not_go_by_arrival():
-    auto = SupervisedOptions()
-    teachers = ("drf", "optimus", "fifo", "fifo-published", None)
-    assert [auto.shuffles(each) for each in teachers] == [True, True, False, False, False]
-    assert SupervisedOptions(order="shuffled").shuffles(None)
-    assert not SupervisedOptions(order="kept").shuffles("drf")
+@pytest.mark.parametrize(("order", "shuffled"), [("shuffled", True), ("kept", False)])
+def test_a_copy_learns_from_jobs_in_a_random_order_whoever_its_teacher_is(
+    tiny, monkeypatch, order, shuffled
+):
+    asked = []
+
+    def note(*_args, shuffle, **_more):
+        asked.append(shuffle)
+
+    monkeypatch.setattr("mirage.elastic.learn.training.imitate", note)
+    assert QUICK.supervised.order == "shuffled"
+    options = replace(
+        QUICK, phases="supervised", supervised=replace(QUICK.supervised, rounds=1, order=order)
+    )
+    train(ElasticPlan(setting=tiny, teacher="fifo", options=options))
+    assert asked == [shuffled]
 
 
 def test_a_copy_of_drf_is_as_good_as_drf(tiny):
