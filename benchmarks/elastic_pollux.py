@@ -204,13 +204,12 @@ def main() -> None:
         record[f"{part}_set_to"] = compared(rows, "set")
     test = {name: {**row, "mean_s": row["mean_s"][4:]} for name, row in record["workloads"].items()}
     record["workloads_5_to_8_set_to"] = compared(test, "set")
-    record["seeds_to_rule"] = {
-        learner: {
+    seeds = record.setdefault("seeds_to_rule", {})
+    for learner, names in by_learner(args.model).items():
+        seeds[learner] = {
             part: against_rule(rows, names)
             for part, rows in (("workloads_5_to_8", test), ("drawn", record["drawn"]))
         }
-        for learner, names in by_learner(args.model).items()
-    }
     search = record.setdefault("search", {})
     search |= {
         str(nth): played(SmallPollux(), setting, [published[nth - 1]]) for nth in args.search

@@ -56,7 +56,7 @@ class Site:
                 _check([*pip, "-c", str(ROOT / "constraints.txt"), f"{source}[web]", "networkx"])
             else:
                 _check([*pip, "--no-deps", "--force-reinstall", str(source)])
-        _check([str(self.bin / "python"), "-c", "import slurm_sim.core._core"])
+        _check([str(self.bin / "python"), "-I", "-c", "import slurm_sim.core._core"])
 
     def install_elastic(self) -> None:
         """Adds what elastic jobs need: torch and pyzmq of this environment, where users can read

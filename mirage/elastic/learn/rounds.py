@@ -1,4 +1,5 @@
-"""Training of the set policy for rounds by PPO (Schulman et al. 2017).
+"""Training of the set policy for rounds by PPO (Schulman et al. 2017), and the options of all its
+learners. `rounds_evolution.py` has the default one.
 
 A job's action is drawn at its first round and again every `hold` rounds, so that noise moves jobs
 seldom. Most of the noise is linear in some features, with weights that last `window` rounds: it
@@ -64,9 +65,9 @@ class RoundsOptions(MethodOptions):
     learner: Literal["evolution", "ppo"] = "evolution"
     """Evolution strategies (`rounds_evolution.py`), or PPO."""
     evolution: RoundsEvolutionOptions = field(default_factory=RoundsEvolutionOptions)
-    iterations: Count = 10
+    iterations: Count = 8
     """Times that workloads are played and learnt from."""
-    workloads: Count = 8
+    workloads: Count = 6
     """Drawn anew in each iteration. The options from `copies` to `reach` are of PPO alone."""
     copies: Count = 4
     """Times that each is played, side by side."""
@@ -93,7 +94,7 @@ class RoundsOptions(MethodOptions):
     """How far PPO's ratio counts."""
     validation: Count = 16
     """Workloads that choose the weights that are kept."""
-    score_every: Count = 5
+    score_every: Count = 2
     """Iterations between two validations."""
 
 

@@ -26,7 +26,7 @@ from mirage.rl.options import Count, MethodOptions, Rate
 class RoundsEvolutionOptions(MethodOptions):
     """Of `RoundsEvolution`."""
 
-    pairs: Count = 8
+    pairs: Count = 6
     """Pairs of weights of an iteration."""
     spread: Rate = 0.1
     """Standard deviation of what is added to each weight; falls to a half."""
