@@ -89,7 +89,12 @@ def site_history(source: HistorySource, folder: Path, days: int, jobs: int) -> S
         raise MirageError(
             f"{error} Where Slurm can't be asked, give its records with --sacct FILE."
         ) from error
-    trace, notes = import_records(records, source.timezone)
+    try:
+        trace, notes = import_records(records, source.timezone)
+    except MirageError as error:
+        if source.sacct:
+            raise InputError(str(error)) from error
+        raise
     trace, more = plausible(trace, time.time())
     try:
         inferred = infer(trace)

@@ -207,7 +207,8 @@ def _with_mirage(found: SiteAssessment) -> Iterator[Part]:
         f" the last {judged_days(found):.0f} days, which training did not see. Goodput: share of"
         " the time in which a chain makes progress, less 10 minutes for each handover. reactive:"
         " Slurm's dependency alone, as most users chain today. goodput: Mirage's default policy."
-        " timer: the successor is let in 3 h before the end. oracle: knows the future."
+        " timer: the successor is let in 3 h before the end. oracle: knows when each successor"
+        " would start; it decides link by link, so another method may be a little better."
         f" {_intervals(found.chains)}"
     )
     head = ("method", "goodput", "gain", "interrupted", "handovers in 100 h", "held twice")

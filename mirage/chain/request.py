@@ -268,6 +268,12 @@ def find_script(request: CommandLine, cwd: str, path: str) -> Path:
     return Path(found)
 
 
+_LAUNCHERS = re.compile(
+    rb"^[^#\n]*(?:\b(?:srun|mpirun|mpiexec|ibrun|jsrun|prun)\b|\S\.sh\b)", re.MULTILINE
+)
+"""What starts job steps, or may: another script."""
+
+
 def notes(request: CommandLine, script: UserScript, environ: Mapping[str, str]) -> list[str]:
     """What the user should know although nothing is wrong for sure."""
     stray = [
@@ -287,7 +293,22 @@ def notes(request: CommandLine, script: UserScript, environ: Mapping[str, str]) 
             "the script seems to look for itself by scontrol's Command=, which in a chain is"
             " Mirage's own job script: use $MIRAGE_SCRIPT"
         )
-    return [*found, *_early_signal(_said(request, script, environ))]
+    said = _said(request, script, environ)
+    return [*found, *_early_signal(said), *_unheard_signal(said, script)]
+
+
+def _unheard_signal(said: Sequence[SbatchOption], script: UserScript) -> Iterator[str]:
+    """Slurm sends the signal to job steps, or with `B:` to the batch shell (sbatch(1))."""
+    limit_signal = _limit_signal(_last(said, "signal"))
+    if limit_signal is None or limit_signal.batch or limit_signal.lead_s == 0:
+        return
+    if _LAUNCHERS.search(script.content):
+        return
+    text = _last(said, "signal")
+    yield (
+        f"--signal={text} reaches job steps only, and no srun is seen in the script: start the"
+        f" program by srun, or use --signal=B:{text} and a trap in the script"
+    )
 
 
 def _early_signal(said: Sequence[SbatchOption]) -> Iterator[str]:

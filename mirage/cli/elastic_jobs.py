@@ -51,6 +51,13 @@ def add_run(parser: argparse.ArgumentParser) -> None:
         metavar="JOB.toml",
         help="elastic jobs to start (default: none; those that are not over are continued)",
     )
+    parser.add_argument(
+        "--resume",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="job that was stopped, failed or ran out of time; continues from its saved state",
+    )
     decisions = parser.add_argument_group("decisions")
     decisions.add_argument(
         "--policy",
@@ -119,7 +126,14 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"two of the files have the same name: {', '.join(sorted(names))}")
     for name in names:
         files.check_new(root, name)
+    resumed = [files.job_folder(root, name) for name in args.resume]
+    for folder in resumed:
+        files.check_resumable(folder)
     control = _prepare(args, root, options, requests)
+    for folder in resumed:
+        files.resume_job(folder, int(time.time()))
+        console.print(f"elastic job {folder.name}: resumed")
+    names += args.resume
     for request in requests:
         folder = files.create_job(root, request, int(time.time()))
         create_folder(folder / files.RUNTIME)  # so a task may start before the coordinator
@@ -374,7 +388,10 @@ def stop(args: argparse.Namespace) -> int:
             console.print(f"{folder.name}: it was over already ({end})")
             continue
         (folder / files.STOP).touch()
-        console.print(f"{folder.name}: it saves its state and ends")
+        console.print(
+            f"{folder.name}: it saves its state and ends; it continues by"
+            f" mirage elastic run --resume {folder.name}"
+        )
     lock = root / files.CONTROLLER_LOCK
     names = [folder.name for folder in folders if not JobJournal(folder).record.end]
     if not names or is_held(lock):

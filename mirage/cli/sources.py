@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -189,6 +190,13 @@ def _from_daemon(chain_id: str | None) -> Json | None:
     """What it tells of chains, and what it wants everyone to know; None: none answers."""
     try:
         return ask(socket_path(), {"ask": "chains", "chain": chain_id})
+    except PermissionError:
+        print(
+            f"note: {socket_path()}: permission denied, so the site's daemon can't be asked. Its"
+            " folder must be open to all users.",
+            file=sys.stderr,
+        )
+        return None
     except (OSError, ValueError, InputError):  # none listens here, or it can't answer now
         return None
 

@@ -82,7 +82,7 @@ def not_cancelled(stderr: str) -> str:
 def read_failure(argv: Sequence[str], stderr: str) -> ClusterError:
     """The error of a query that exited non-zero."""
     if any(words in stderr for words in _DENIED):
-        return Refused(f"{argv[0]}: {_shown(stderr)}")
+        return Refused(_said_by(argv, stderr))
     hint = f" {advice(argv[0])}" if is_transient(stderr) else ""
     return ClusterUnavailable(f"{argv[0]} failed: {_shown(stderr)}.{hint}")
 
@@ -91,7 +91,13 @@ def write_failure(argv: Sequence[str], stderr: str) -> ClusterError:
     """The error of a request to change something that exited non-zero."""
     if is_transient(stderr) or not stderr.strip():
         return ClusterUnavailable(f"{argv[0]} failed: {_shown(stderr)}. {advice(argv[0])}")
-    return Refused(f"{argv[0]}: {_shown(stderr)}")
+    return Refused(_said_by(argv, stderr))
+
+
+def _said_by(argv: Sequence[str], stderr: str) -> str:
+    """What a command said. Most of Slurm's put their own name in front."""
+    said = _shown(stderr)
+    return said if said.startswith(f"{argv[0]}: ") else f"{argv[0]}: {said}"
 
 
 def _shown(stderr: str) -> str:

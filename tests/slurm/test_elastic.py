@@ -116,6 +116,16 @@ def test_an_elastic_job_lives_with_its_neighbours(site: Site, folder: Path) -> N
     ids = [task.job_id for task in record.tasks.values()]
     assert len(set(ids)) == len(ids) == 6
 
+    losses = folder / "runtime" / "losses.jsonl"
+    before = losses.read_text().count("\n")
+    third = start(site, folder, "--resume", "toy")
+    until(lambda: losses.read_text().count("\n") > before, 120, "further steps", 1)
+    site.run(ALICE, "mirage", "elastic", "stop", "toy")
+    assert third.wait(120) == 0
+    assert JobJournal(folder).record.end == "stopped"
+    steps = [json.loads(line)[0] for line in losses.read_text().splitlines()]
+    assert steps == list(range(steps[0], steps[0] + len(steps)))
+
 
 def test_without_a_controller_stop_does_it_alone(site: Site, folder: Path) -> None:
     first = start(site, folder, "toy.toml")

@@ -32,6 +32,8 @@ REQUEST, STATUS, STOP, RUNTIME, SCRIPT, LOGS = (
     "task.sh",
     "logs",
 )
+RESUMABLE = ("stopped", "failed", "time limit")
+"""Ends after which a job can be resumed."""
 CONTROLLER_LOCK = "controller.lock"
 _LETTERS = "abcdefghijkmnpqrstuvwxyz23456789"
 
@@ -63,7 +65,11 @@ def check_new(root: Path, name: str) -> None:
     if (folder / JOURNAL).exists():
         over = JobJournal(folder).record.end
         state = f"is over ({over})" if over else "is not over"
-        way = f"remove {folder}" if over else f"end it: mirage elastic stop {name}"
+        way = "end it: mirage elastic stop " + name
+        if over:
+            way = f"remove {folder}"
+        if over in RESUMABLE:
+            way = f"continue that one: mirage elastic run --resume {name}, or {way}"
         raise InputError(
             f"elastic job {name}: there is one of this name, which {state}. Take another name, or"
             f" {way}."
@@ -82,6 +88,27 @@ def create_job(root: Path, request: JobRequest, now_s: int) -> Path:
     write_whole(folder / REQUEST, json.dumps(request_table(request), indent=1).encode())
     JobJournal.create(folder, ident=_new_ident(), name=request.name, now_s=now_s)
     return folder
+
+
+def check_resumable(folder: Path) -> None:
+    """Raises InputError: the job is not over, or its training is done."""
+    over = JobJournal(folder).record.end
+    if over not in RESUMABLE:
+        state = f"is over ({over})" if over else "is not over"
+        raise InputError(
+            f"elastic job {folder.name}: it {state}, so it can't be resumed. Expected a job that"
+            f" ended as one of: {', '.join(RESUMABLE)}."
+        )
+
+
+def resume_job(folder: Path, now_s: int) -> None:
+    """Opens a job that is over again, with its whole time. Its training continues from the state
+    that it saved. Raises InputError (`check_resumable`).
+    """
+    check_resumable(folder)
+    (folder / STOP).unlink(missing_ok=True)
+    (folder / STATUS).unlink(missing_ok=True)
+    JobJournal(folder).write(now_s, "resume")
 
 
 def read_job_request(folder: Path) -> JobRequest:

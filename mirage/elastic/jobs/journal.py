@@ -72,6 +72,8 @@ class ElasticRecord:
     created_s: int
     deadline_s: int | None = None
     """When its time is up; None: its coordinator has not started yet."""
+    resumed_s: int | None = None
+    """When it was resumed last; None: never."""
     stop_s: int | None = None
     """When it was asked to end."""
     end: str = ""
@@ -99,6 +101,10 @@ class ElasticRecord:
             )
         elif kind == "deadline":
             self.deadline_s = int(event["deadline"])
+        elif kind == "resume":
+            self.resumed_s = at_s
+            self.deadline_s = self.stop_s = self.end_s = None
+            self.end = self.why = ""
         elif kind == "stop":
             self.stop_s, self.why = at_s, event["why"]
         elif kind == "end":

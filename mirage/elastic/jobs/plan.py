@@ -133,15 +133,19 @@ def plan(view: JobView, wanted: Sizes, allowance: SubmitAllowance) -> list[Act]:
     if reason := _reason_to_end(view):
         return list(_ending(view, *reason))
     acts = [*_overdue(view)]
-    if not view.alive(Role.COORDINATOR):
+    coordinators = view.alive(Role.COORDINATOR)
+    if not coordinators:
         acts += _submissions(view, Role.COORDINATOR, 1, allowance)
+    # Without a coordinator a worker would hold its GPU and wait.
+    is_coordinated = any(view.is_running(task) for task in coordinators)
     for role, request, count in (
         (Role.SERVER, view.request.servers, wanted.servers),
         (Role.WORKER, view.request.workers, wanted.workers),
     ):
         count = min(max(count, request.min), request.max)
         acts += _leaving(view, role, request, count)
-        acts += _submissions(view, role, count, allowance)
+        if is_coordinated:
+            acts += _submissions(view, role, count, allowance)
     withdrawn = {act.task for act in acts if isinstance(act, (Cancel, DrainTask))}
     assert len(withdrawn) == sum(isinstance(act, (Cancel, DrainTask)) for act in acts), record.name
     return acts
@@ -174,7 +178,11 @@ def _reason_to_end(view: JobView) -> tuple[str, str] | None:
 def failing_task(record: ElasticRecord) -> ElasticTask | None:
     """The last of `MOST_FAILURES` tasks of a role that failed one after the other, at once."""
     for role in Role:
-        over = [task for task in record.tasks.values() if task.role is role and task.start_s]
+        over = [
+            task
+            for task in record.tasks.values()
+            if task.role is role and task.start_s and task.submitted_s >= (record.resumed_s or 0)
+        ]
         last = [task for task in over if not task.is_alive][-MOST_FAILURES:]
         if len(last) == MOST_FAILURES and all(_failed_at_once(task) for task in last):
             return last[-1]

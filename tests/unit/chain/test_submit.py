@@ -1001,6 +1001,25 @@ def test_the_command_line_goes_before_the_environment_and_that_before_the_script
     ]
 
 
+@pytest.mark.parametrize(
+    ("signal", "command", "is_noted"),
+    [
+        ("USR1@300", "python train.py", True),
+        ("USR1@300", "# srun python train.py", True),
+        ("USR1@300", "time srun python train.py", False),
+        ("USR1@300", "exec ./job_steps.sh", False),
+        ("B:USR1@300", "python train.py", False),
+    ],
+)
+def test_a_signal_that_no_job_step_gets_is_noted(
+    site: Site, capsys: pytest.CaptureFixture[str], signal: str, command: str, is_noted: bool
+) -> None:
+    site.write("steps.sbatch", f"#!/bin/sh\n#SBATCH --signal={signal}\n{command}\n")
+    assert main(["--segments=1", "steps.sbatch"]) == 0
+    note = f"--signal={signal} reaches job steps only, and no srun is seen in the script"
+    assert (note in capsys.readouterr().err) == is_noted
+
+
 @pytest.mark.parametrize("words", [["-t60", "--signal=USR1@3600"], ["-t60", "--signal=USR1@3540"]])
 def test_a_signal_that_comes_at_once_is_noted(
     site: Site, capsys: pytest.CaptureFixture[str], words: list[str]

@@ -12,6 +12,7 @@ from mirage.cli import elastic_jobs
 from mirage.cli.main import main
 from mirage.elastic.jobs import folder as files
 from mirage.elastic.jobs.journal import JobJournal
+from mirage.errors import InputError
 from mirage.store.lock import exclusive
 from tests.unit.elastic.jobs.site import NOW, REQUEST
 
@@ -120,7 +121,27 @@ def test_a_name_that_is_taken_says_how_to_free_it(
     assert "or end it: mirage elastic stop mnist" in capsys.readouterr().err
     JobJournal(folder).write(NOW + 9, "end", state="stopped", why="its owner stopped it")
     assert main(["elastic", "run", str(home / "JOB.toml")]) == 2
-    assert capsys.readouterr().err.endswith(f"Take another name, or remove {folder}.\n")
+    assert capsys.readouterr().err.endswith(
+        "Take another name, or continue that one: mirage elastic run --resume mnist, or remove"
+        f" {folder}.\n"
+    )
+
+
+def test_only_a_job_that_ended_unfinished_is_resumed(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = files.create_job(files.elastic_folder(), REQUEST, NOW)
+    assert main(["elastic", "run", "--resume", "mnist"]) == 2
+    assert "elastic job mnist: it is not over" in capsys.readouterr().err
+    journal = JobJournal(folder)
+    journal.write(NOW + 9, "end", state="done", why="the training is finished")
+    assert main(["elastic", "run", "--resume", "mnist"]) == 2
+    assert "it is over (done), so it can't be resumed" in capsys.readouterr().err
+    journal.write(NOW + 9, "end", state="time limit", why="its time of 1:00:00 is up")
+    with pytest.raises(InputError, match="mirage elastic run --resume mnist, or remove"):
+        files.check_new(files.elastic_folder(), "mnist")
+    files.resume_job(folder, NOW + 20)
+    assert not JobJournal(folder).record.end
 
 
 def test_status_separates_what_it_says_by_commas(

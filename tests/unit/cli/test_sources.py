@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from mirage.cli import sources
 from mirage.cli.folders import add_names, add_records
 from mirage.cli.sources import _joined, _of_server
 from mirage.cli.table import heading
@@ -241,3 +242,14 @@ def test_a_chain_without_a_folder_here_has_the_name_that_slurm_shows(tmp_path, m
     add_names(reports, "somebody")
     assert [(each["name"], each["script"]) for each in reports] == [("night", "")]
     assert heading(reports[0]).endswith(": night")
+
+
+def test_a_daemon_whose_socket_is_shut_off_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(sources, "ask", refuse)
+    assert sources._from_daemon(None) is None
+    assert "permission denied, so the site's daemon can't be asked" in capsys.readouterr().err

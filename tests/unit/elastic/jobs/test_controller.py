@@ -29,12 +29,13 @@ def test_a_job_starts_with_its_least_tasks_and_grows_into_idle_gpus(site: Elasti
     site.add()
     controller = site.controller()
     controller.cycle()
+    assert [tag.task for tag in site.tasks().values()] == ["c1"]
+    site.run(controller, 600)
     assert Counter(tag.task[0] for tag in site.tasks().values() if not tag.is_extra) == {
         "c": 1,
         "s": 1,
         "w": 1,
     }
-    site.run(controller, 600)
     assert site.count("w") == 6
     assert sum(tag.is_extra for tag in site.tasks().values() if tag.task[0] == "w") == 5
 
@@ -114,6 +115,23 @@ def test_its_owner_stops_it(site: ElasticSite) -> None:
     assert not site.tasks()
     assert JobJournal(folder).record.end == "stopped"
     assert site.trainings["mnist"].state == "stopped"
+
+
+def test_a_job_that_ran_out_of_time_is_resumed_with_its_whole_time(site: ElasticSite) -> None:
+    folder = site.add()
+    controller = site.controller()
+    site.run(controller, REQUEST.time_s + 300, every_s=30)
+    assert JobJournal(folder).record.end == "time limit"
+    site.trainings.clear()
+    files.resume_job(folder, site.sim.now_s)
+    resumed_s = site.sim.now_s
+    site.run(controller, 600)
+    record = JobJournal(folder).record
+    assert not record.end
+    assert record.deadline_s is not None
+    assert record.deadline_s >= resumed_s + REQUEST.time_s
+    assert {task.name[0] for task in record.alive} == {"c", "s", "w"}
+    assert len({task.job_id for task in record.tasks.values()}) == len(record.tasks)
 
 
 def test_a_finished_training_ends_the_job(site: ElasticSite) -> None:

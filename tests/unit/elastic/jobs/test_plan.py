@@ -58,16 +58,22 @@ def view(tasks: str = "c1 s1 w1", **changes: object) -> JobView:
 
 
 def test_what_is_missing_is_submitted_least_tasks_first() -> None:
-    assert plan(view(""), Sizes(workers=2, servers=1), plenty()) == [
-        Submit(role=Role.COORDINATOR, is_extra=False),
+    assert plan(view("c1"), Sizes(workers=2, servers=1), plenty()) == [
         Submit(role=Role.SERVER, is_extra=False),
         Submit(role=Role.WORKER, is_extra=False),
         Submit(role=Role.WORKER, is_extra=True),
     ]
 
 
+def test_no_gpu_is_asked_for_before_the_coordinator_runs() -> None:
+    submits = [Submit(role=Role.COORDINATOR, is_extra=False)]
+    assert plan(view(""), MANY, plenty()) == submits
+    assert plan(view("c1?"), MANY, plenty()) == []
+    assert plan(view("s1 w1"), MANY, plenty()) == submits
+
+
 def test_without_room_only_the_least_tasks_are_submitted() -> None:
-    acts = plan(view("", grow=False), MANY, plenty())
+    acts = plan(view("c1", grow=False), MANY, plenty())
     assert acts
     assert not any(isinstance(act, Submit) and act.is_extra for act in acts)
 
