@@ -3,7 +3,8 @@
 usage: python -m benchmarks.chain_table [benchmarks/chain_goodput.json]
 
 A case is a background and a number of nodes, with one chain. A yardstick rule that has at least the
-service's goodput shall not have fewer handovers. Steps of decisions may differ (`step_s`).
+service's goodput shall not have fewer handovers. Steps of decisions may differ (`step_s`). The bound
+is that of `chain_waits.py` for a user who holds the nodes all the time.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+WAITS = "chain_waits.json"
 OURS, ALONE = "goodput", "reactive"
-RULES = ("ahead:3:20h", "after:12h")
+RULES = ("after:12h", "ahead:3:20h", "ahead:4:16h")
 
 Row = dict[str, Any]
 
@@ -38,7 +40,7 @@ def cheaper(ours: Row, rules: Sequence[Row]) -> list[Row]:
     return [rule for rule in as_good if rule["handovers"] < ours["handovers"]]
 
 
-def line(background: str, nodes: int, found: dict[str, Row]) -> str:
+def line(background: str, nodes: int, found: dict[str, Row], bound: str = "") -> str:
     """A row of the table, Markdown."""
     ours, rules = found[OURS], [found[name] for name in RULES if name in found]
     fewer = ", ".join(rule["policy"] for rule in cheaper(ours, rules)) or "-"
@@ -49,6 +51,7 @@ def line(background: str, nodes: int, found: dict[str, Row]) -> str:
         f"{100 * ours['interrupted']:.1f} %",
         f"{100 * ours['held_twice']:.1f} %",
         f"{ours['run_h_a_link']:.0f} h",
+        bound,
         fewer,
     ]
     return f"| {' | '.join(cells)} |"
@@ -63,11 +66,15 @@ def main() -> None:
         Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).with_name("chain_goodput.json")
     )
     head = ["background", "nodes", ALONE, *RULES, OURS]
-    head += ["interrupted", "held twice", "run time a link", "cheaper rule"]
+    head += ["interrupted", "held twice", "run time a link", "bound", "cheaper rule"]
+    bounds = {
+        (row["background"], row["nodes"]): f"{100 * row['holding']['bound']:.1f}"
+        for row in json.loads(path.with_name(WAITS).read_text())
+    }
     print(f"| {' | '.join(head)} |\n|{' --- |' * len(head)}")
     for background, nodes, found in cases(json.loads(path.read_text())):
         if OURS in found:
-            print(line(background, nodes, found))
+            print(line(background, nodes, found, bounds.get((background, nodes), "")))
 
 
 if __name__ == "__main__":

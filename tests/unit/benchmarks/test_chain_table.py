@@ -37,6 +37,6 @@ def test_a_case_has_its_finest_rows_and_no_others():
     several, short = row("reactive", 0.1, 1, chains=4), row("reactive", 0.2, 1, time_min_s=3600)
     ((background, nodes, found),) = cases([fine, coarse, several, short])
     assert (background, nodes, found) == ("demo 1", 2, {"goodput": fine})
-    assert line(background, nodes, found) == (
-        "| demo 1 | 2 |  |  |  | 97.0 / 30 | 1.0 % | 0.5 % | 24 h | - |"
+    assert line(background, nodes, found, "99.6") == (
+        "| demo 1 | 2 |  |  |  |  | 97.0 / 30 | 1.0 % | 0.5 % | 24 h | 99.6 | - |"
     )
