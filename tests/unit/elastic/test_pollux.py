@@ -27,7 +27,7 @@ from mirage.elastic.workload import ElasticWorkload, draw
 from mirage.elastic.world import ElasticConfig
 from mirage.errors import InputError
 
-ORIGINAL = Path("/work/shared/data/pollux")
+ORIGINAL = Path(__file__).parents[4] / "shared" / "data" / "pollux"
 
 
 def rows(*jobs: tuple[int, str, int, int]) -> list[dict[str, str]]:
