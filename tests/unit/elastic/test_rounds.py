@@ -129,7 +129,7 @@ def test_training_changes_the_policy_and_keeps_the_best():
 
 def test_evolution_trains_the_linear_part_alone_and_can_be_repeated():
     config = pollux_config(servers=2)
-    workload = drawn_workload(config, np.random.default_rng(5), jobs=24)
+    workload = drawn_workload(config, np.random.default_rng(5), jobs=8)
 
     def trained() -> ValueNetwork:
         network = ValueNetwork(8, 1, 2)

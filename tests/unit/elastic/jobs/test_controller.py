@@ -118,9 +118,10 @@ def test_its_owner_stops_it(site: ElasticSite) -> None:
 
 
 def test_a_job_that_ran_out_of_time_is_resumed_with_its_whole_time(site: ElasticSite) -> None:
-    folder = site.add()
+    request = replace(REQUEST, time="30:00")
+    folder = site.add(request)
     controller = site.controller()
-    site.run(controller, REQUEST.time_s + 300, every_s=30)
+    site.run(controller, request.time_s + 300, every_s=30)
     assert JobJournal(folder).record.end == "time limit"
     site.trainings.clear()
     files.resume_job(folder, site.sim.now_s)
@@ -129,7 +130,7 @@ def test_a_job_that_ran_out_of_time_is_resumed_with_its_whole_time(site: Elastic
     record = JobJournal(folder).record
     assert not record.end
     assert record.deadline_s is not None
-    assert record.deadline_s >= resumed_s + REQUEST.time_s
+    assert record.deadline_s >= resumed_s + request.time_s
     assert {task.name[0] for task in record.alive} == {"c", "s", "w"}
     assert len({task.job_id for task in record.tasks.values()}) == len(record.tasks)
 
