@@ -2,13 +2,16 @@
 
 Each cluster has its own jobs, its own learner and a copy of the weights. It sends gradients to one
 centre, which takes a step as soon as they come, and answers with the new weights. So a cluster's
-gradients are of weights that others have changed in between. No job data leaves a cluster.
+gradients are of weights that others have changed in between. After a slot a cluster takes as many
+steps as it would alone, so that n clusters learn from n slots in the time of one. No job data
+leaves a cluster.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -24,21 +27,38 @@ MakeMember = Callable[[int], "FederatedMember"]
 """The number of a cluster -> its member."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class MemberStep:
+    """What a member sends."""
+
+    gradients: list[Tensor]
+    """Of a batch of what the cluster lived through."""
+    ends_slot: bool
+    """The last step before the member's next slot."""
+
+
 class FederatedMember:
-    """A cluster: acts by the weights that it last got."""
+    """A cluster: runs a slot by the weights that it last got, then computes gradients."""
 
-    def __init__(self, networks: Networks, learner: OnlineLearner) -> None:
-        """``networks``: the learner's."""
-        self._networks, self._learner = networks, learner
+    def __init__(self, networks: Networks, learner: OnlineLearner, *, members: int) -> None:
+        """``networks``: the learner's. ``members``: of the federation."""
+        self._networks, self._learner, self._members = networks, learner, members
+        self._left = 0
 
-    def work(self, weights: Weights) -> list[Tensor]:
-        """One slot with these weights; the gradients of a batch of what the cluster lived through."""
+    def work(self, weights: Weights) -> MemberStep:
+        """One gradient step with these weights, after a slot if the last one is used up."""
         torch.set_num_threads(1)
         self._networks.load_state_dict(dict(weights))
-        self._learner.run_slot()
+        if self._left == 0:
+            self._run_slot()
+        self._left -= 1
+        return MemberStep(gradients=self._learner.gradients()[1], ends_slot=self._left == 0)
+
+    def _run_slot(self) -> None:
+        self._learner.run_slot(self._members)
         while self._learner.is_empty:
-            self._learner.run_slot()
-        return self._learner.gradients()[1]
+            self._learner.run_slot(self._members)
+        self._left = self._learner.steps_of_slot
 
 
 class MemberPool(Protocol):
@@ -49,8 +69,8 @@ class MemberPool(Protocol):
     def send(self, nth: int, weights: Weights) -> None:
         """Lets a member work with these weights."""
 
-    def receive(self) -> tuple[int, list[Tensor]]:
-        """The next member that is done, and its gradients."""
+    def receive(self) -> tuple[int, MemberStep]:
+        """The next member that is done, and what it sends."""
 
 
 class LocalPool:
@@ -65,7 +85,7 @@ class LocalPool:
         """See `MemberPool`."""
         self._queue.append((nth, weights))
 
-    def receive(self) -> tuple[int, list[Tensor]]:
+    def receive(self) -> tuple[int, MemberStep]:
         """See `MemberPool`: in the order in which they were sent."""
         nth, weights = self._queue.popleft()
         return nth, self._members[nth].work(weights)
@@ -92,7 +112,7 @@ class RayPool:
         """See `MemberPool`."""
         self._work[self._members[nth].work.remote(weights)] = nth
 
-    def receive(self) -> tuple[int, list[Tensor]]:
+    def receive(self) -> tuple[int, MemberStep]:
         """See `MemberPool`: in the order in which they are done."""
         (done,), _ = self._ray.wait(list(self._work))
         return self._work.pop(done), self._ray.get(done)
@@ -102,7 +122,7 @@ class _RayMember:
     def __init__(self, make: MakeMember, nth: int) -> None:
         self._member = make(nth)
 
-    def work(self, weights: Weights) -> list[Tensor]:
+    def work(self, weights: Weights) -> MemberStep:
         return self._member.work(weights)
 
 
@@ -115,16 +135,19 @@ def learn_federated(
     score_every: int = 50,
     progress: Report | None = None,
 ) -> FitResult:
-    """`options.slots` steps of the centre; leaves it with the weights of the best score."""
+    """`options.slots` slots of all members together; leaves the weights of the best score."""
     steps = NetworkSteps(networks, options)
     for nth in range(pool.size):
         pool.send(nth, _copy(networks))
 
     def train_round(done: int) -> float:
-        nth, gradients = pool.receive()
-        steps.apply(gradients, done + 1)
-        pool.send(nth, _copy(networks))
-        return _norm(gradients)
+        """Steps until a member has used up a slot; the norm of the last gradients."""
+        while True:
+            nth, step = pool.receive()
+            steps.apply(step.gradients, done + 1)
+            pool.send(nth, _copy(networks))
+            if step.ends_slot:
+                return _norm(step.gradients)
 
     return fit(
         networks,

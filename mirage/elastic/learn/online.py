@@ -260,7 +260,6 @@ class OnlineLearner:
         """One slot of experience in each cluster, then the gradient steps; the policy's loss."""
         options = self._options
         self.run_slot()
-        self._done += 1
         more = options.warm_up_updates if self._done <= options.warm_up else 0
         for _ in range(options.value_updates + more):
             self._improve_value()
@@ -274,8 +273,11 @@ class OnlineLearner:
         """Whether there is nothing to learn from yet."""
         return len(self._decisions) == 0 or len(self._slots) == 0
 
-    def run_slot(self) -> None:
-        """One slot of experience in each cluster."""
+    def run_slot(self, members: int = 1) -> None:
+        """One slot of experience in each cluster. ``members``: of a federation, each of which has
+        run one more by then.
+        """
+        self._done += members
         if self._world.over.mean() >= 0.5:
             self._keep_ended()
             self._begin_episode()
@@ -303,6 +305,15 @@ class OnlineLearner:
             steady=self._act.steady[rows],
         )
         self._keep_decisions(columns, slot_reward)
+
+    @property
+    def steps_of_slot(self) -> int:
+        """Gradient steps of a federation's member after this slot: as many of the value network as
+        without a federation.
+        """
+        options = self._options
+        is_warm_up = self._done <= options.warm_up
+        return options.value_updates + (options.warm_up_updates if is_warm_up else options.updates)
 
     def _noted(self) -> dict[str, Any]:
         """The slot's decisions in one, [n, ...] each, in the order in which they were taken."""

@@ -443,7 +443,7 @@ def _member(plan: ElasticPlan, options: TrainingOptions, nth: int) -> FederatedM
         options=options.online,
         seed=100 * plan.seed + nth,
     )
-    return FederatedMember(model.networks, learner)
+    return FederatedMember(model.networks, learner, members=plan.clusters)
 
 
 def save_result(folder: Path, result: ElasticTrainingResult) -> None:

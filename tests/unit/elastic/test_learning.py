@@ -353,7 +353,7 @@ def test_both_phases_change_the_networks_and_the_folder_keeps_them(tiny, tmp_pat
 
 
 def test_a_federation_learns_from_all_its_clusters(tiny):
-    plan = ElasticPlan(setting=tiny, options=QUICK)
+    plan = ElasticPlan(setting=tiny, options=QUICK, clusters=3)
     model = new_model("dl2", tiny, "drf", hidden=(16,), seed=1)
     before = {name: each.clone() for name, each in model.networks.state_dict().items()}
     asked = []
@@ -361,11 +361,24 @@ def test_a_federation_learns_from_all_its_clusters(tiny):
     def make(nth):
         member = _member(plan, QUICK, nth)
         work = member.work
-        member.work = lambda weights: (asked.append(nth), work(weights))[1]
+
+        def noted(weights):
+            step = work(weights)
+            asked.append((nth, step.ends_slot))
+            return step
+
+        member.work = noted
         return member
 
     learn_federated(LocalPool(make, 3), model.networks, QUICK.online)
-    assert asked == [0, 1, 2, 0, 1, 2, 0, 1]
+    assert [nth for nth, _ in asked] == [step % 3 for step in range(len(asked))]
+    ends = [ends for _, ends in asked]
+    assert sum(ends) == QUICK.online.slots
+    online = QUICK.online
+    first = ends.index(True) // 3 + 1
+    assert first == online.value_updates + (
+        online.warm_up_updates if online.warm_up >= 3 else online.updates
+    )
     after = model.networks.state_dict()
     assert all(not torch.equal(after[name], before[name]) for name in ("policy.layers.0.weight",))
 

@@ -80,7 +80,10 @@ def test_hindsight_makes_it_release_too_late() -> None:
     assert lateness_h(model, 0.8) > 0.2
 
 
-@pytest.mark.parametrize("gate", ["balanced", "dense", "top1"])
+@pytest.mark.parametrize(
+    "gate",
+    ["balanced", *(pytest.param(gate, marks=pytest.mark.long) for gate in ("dense", "top1"))],
+)
 def test_a_mixture_of_experts_reaches_the_best_policy(gate: str) -> None:
     stages: list[str] = []
     options = replace(

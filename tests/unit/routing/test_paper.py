@@ -277,7 +277,9 @@ def test_a_missing_file_is_one_clear_error(tmp_path) -> None:
         load_partitions(tmp_path / "none.toml")
 
 
-@pytest.mark.parametrize("variant", [Variant.PAPER, Variant.OURS])
+@pytest.mark.parametrize(
+    "variant", [pytest.param(Variant.PAPER, marks=pytest.mark.long), Variant.OURS]
+)
 def test_an_agent_learns(a100: PartitionKind, variant: Variant) -> None:
     """Better than the naive rule on episodes it never saw, and near to the best possible."""
     torch = pytest.importorskip("torch", reason="the extra `train` is not installed")

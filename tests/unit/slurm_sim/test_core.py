@@ -202,6 +202,7 @@ def test_jobs_that_run_up_to_their_limits(
     agree(*situation)
 
 
+@pytest.mark.long
 def test_a_long_queue() -> None:
     """Many jobs wait, so plans are long, and most passes can be left out."""
     rng = np.random.default_rng(7)

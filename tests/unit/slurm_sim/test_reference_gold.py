@@ -148,10 +148,10 @@ def test_starts_are_the_real_ones(
 @pytest.mark.timeout(1500)  # the reference is slow, and w0227 long: minutes on a busy machine
 @pytest.mark.parametrize(
     "name",
-    ["w0219", "c0130"]
+    ["c0130"]
     + [
         pytest.param(name, marks=pytest.mark.long)
-        for name in ("syn1_cons", "syn1_ph", "syn1_r2", "syn1_def", "w0227")
+        for name in ("w0219", "syn1_cons", "syn1_ph", "syn1_r2", "syn1_def", "w0227")
     ],
 )
 def test_given_the_real_pass_times_each_decision_is_the_real_one(name: str) -> None:
