@@ -6,8 +6,8 @@ DIR is `mirage train --samples`'s with the card's pairs in DIR/judged. Differenc
 95 % intervals by block bootstrap: to `quantile`, and of a head to its foundation. Rules are fixed by
 benchmarks/learning_cv.py before; this is a look at the result. The summary goes to
 benchmarks/learning_validation.json, which keeps the rows of other methods. Two rows bound what any
-rule could reach on these pairs (`benchmarks.stopping_rules`): the rule on `mlp-law`'s forecasts that
-is told the ends, and who is told the waits but not the ends.
+rule could reach on these pairs (`benchmarks.stopping_rules`): the rule on `mlp-law`'s forecasts with
+the ends known, and the best releases with the waits known but not the ends.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ decision, but for those named `bound`. The summary goes to benchmarks/stopping_r
 
 Recalibration is judged on pairs of the logged queue, since augmented ones have queues of their own.
 `light` has the overlap under light load by the plain rule, and apart from it the pairs at whose
-decisions no release would have waited for 10 minutes: there no queue came by. It is told of
-`quantile`, too.
+decisions no release would have waited for 10 minutes: there no queue came by. Both are
+given for `quantile`, too.
 """
 
 from __future__ import annotations

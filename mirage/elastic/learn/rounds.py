@@ -68,7 +68,7 @@ class RoundsOptions(MethodOptions):
     iterations: Count = 8
     """Times that workloads are played and learnt from."""
     workloads: Count = 6
-    """Drawn anew in each iteration. The options from `copies` to `reach` are of PPO alone."""
+    """Drawn in each iteration. The options from `copies` to `reach` are of PPO alone."""
     copies: Count = 4
     """Times that each is played, side by side."""
     rounds: Count = 640
