@@ -19,6 +19,7 @@ from mirage.domain import Chain
 from mirage.errors import InputError
 from mirage.store.repository import SqlStore
 from tests.fakes.fake_slurm import FakeSlurm
+from tests.forked_commands import run_mirage
 
 ME = pwd.getpwuid(os.getuid()).pw_name
 NOW = int(time.time())
@@ -41,8 +42,10 @@ class Shell:
             "MIRAGE_SOCKET": str(self.folder / "no.sock"),
             "COLUMNS": "200",
         }
+        if module:
+            return run_mirage(words, env=env, stdout=stdout, timeout_s=timeout_s)
         return subprocess.run(
-            [sys.executable, *(["-m", "mirage.cli.main"] if module else []), *words],
+            [sys.executable, *words],
             env=env,
             stdin=subprocess.DEVNULL,
             stdout=stdout,
