@@ -35,11 +35,11 @@ def run_mirage(
     with (
         tempfile.TemporaryFile() as out,
         tempfile.TemporaryFile() as err,
-        open(os.devnull, "rb") as nothing,
+        Path(os.devnull).open("rb") as nothing,
         socket.socket(socket.AF_UNIX) as client,
     ):
         client.connect(_server())
-        request = {"words": list(words), "env": dict(env), "cwd": os.getcwd()}
+        request = {"words": list(words), "env": dict(env), "cwd": str(Path.cwd())}
         streams = [nothing.fileno(), out.fileno() if stdout == subprocess.PIPE else stdout]
         client.settimeout(timeout_s)
         socket.send_fds(client, [json.dumps(request).encode() + b"\n"], [*streams, err.fileno()])
@@ -131,7 +131,7 @@ def _become(request: dict, streams: list[int]) -> None:
         code = main(request["words"])
     except SystemExit as exit_:
         code = exit_.code
-    except BaseException:
+    except BaseException:  # noqa: BLE001 - the command is over, and its traceback is shown
         sys.excepthook(*sys.exc_info())
     finally:
         with contextlib.suppress(BrokenPipeError):

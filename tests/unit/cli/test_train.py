@@ -78,6 +78,8 @@ def train(folder: Path, *words: str) -> int:
             "60",
             "--judged",
             "12",
+            "--online",
+            "24",
             "--samples",
             str(folder / "s"),
             *words,
@@ -191,7 +193,7 @@ def small_networks(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(type(METHODS[name]), "defaults", lambda _, options=options: options)
 
 
-HEADED = ("--method", "transformer,transformer-dqn", "--online", "640")
+HEADED = ("--method", "transformer,transformer-dqn")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
