@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
@@ -56,6 +56,7 @@ from mirage.rl.fit import (
     descend,
     fit,
     linear,
+    mean_loss,
     pick_device,
     seeded,
     set_rate,
@@ -193,8 +194,10 @@ class DqnLearner:
         decay = cosine(1.0, 0.1, done / self.options.rounds)
         set_rate(self._optimizer, self.options.rate * decay)
         self.network.train()
-        losses = [self._update(replay, slots) for slots in self._batches(replay.visited)]
-        return float(np.mean(losses))
+        batches = self._batches(replay.visited)
+        lesson = self._lesson(replay, np.concatenate(batches))
+        parts = lesson.split([len(batch) for batch in batches])
+        return mean_loss([self._update(replay.points, part) for part in parts])
 
     def epsilon(self, done: int) -> float:
         """The share of exploring episodes after this many rounds."""
@@ -242,34 +245,66 @@ class DqnLearner:
             return list(self.generator.choice(visited, (updates, size)))
         return np.array_split(visited, math.ceil(len(visited) / size))[:updates]
 
-    def _update(self, replay: RolloutStates, slots: Ints) -> float:
-        found = self.network.values(
-            replay.points.states(slots), replay.points.asked(replay.shares, slots)
-        )
-        loss = torch.nn.functional.mse_loss(found.q, self._targets(replay, slots))
+    def _lesson(self, replay: RolloutStates, slots: Ints) -> Lookahead:
+        return Lookahead.of(replay, slots, self.options, float(self.network.scale_h))
+
+    def _update(self, points: Points, lesson: Lookahead) -> Tensor:
+        found = self.network.values(points.states(lesson.slots), lesson.asked)
+        loss = torch.nn.functional.mse_loss(found.q, self._targets(points, lesson))
         balance = gate_loss(found, self.network.shape)
         descend(self._optimizer, loss + balance, most_norm=MOST_NORM)
         self._target.count_step()
-        return float(loss.detach())
+        return loss.detach()
 
-    def _targets(self, replay: RolloutStates, slots: Ints) -> Tensor:
+    def _targets(self, points: Points, lesson: Lookahead) -> Tensor:
         """(n, m, 2): the rewards, in the network's units, that Q of submitting and of waiting
         should be.
         """
-        unit_h, ahead = float(self.network.scale_h), self.options.ahead
-        future = replay.after(slots, ahead)
-        asked = (
-            replay.points.states(future.reached),
-            replay.points.asked(replay.shares, future.reached),
-        )
         with torch.no_grad():
-            later = self._target.network.values(*asked).q.amax(dim=-1).double().cpu()
-        discount = self.options.discount
-        reward = np.where(future.over, discount**future.waits * (future.reward_h / unit_h), 0.0)
-        over = torch.from_numpy(future.over)
-        wait = td_targets(torch.from_numpy(reward), later, over, discount**ahead)
-        submit = torch.from_numpy(replay.rewards_h(slots) / unit_h)
-        return torch.stack([submit, wait], dim=-1).float().to(self.device)
+            found = self._target.network.values(points.states(lesson.reached), lesson.asked_there)
+            later = found.q.amax(dim=-1).double()
+        discount = self.options.discount**self.options.ahead
+        wait = td_targets(lesson.reward, later, lesson.over, discount)
+        return torch.stack([lesson.submit, wait], dim=-1).float()
+
+
+class Lookahead(NamedTuple):
+    """What n slots teach, on the device; rewards in the network's units."""
+
+    slots: Tensor
+    """(n,)."""
+    asked: Tensor
+    """(n, m, 3)."""
+    submit: Tensor
+    """(n, m): the reward of submitting."""
+    over: Tensor
+    """(n, m): the policy releases before the horizon, or the episode ends."""
+    reward: Tensor
+    """(n, m): what it then got, discounted; 0 where it is not over."""
+    reached: Tensor
+    """(n,): the slots at the horizon."""
+    asked_there: Tensor
+    """(n, m, 3)."""
+
+    @classmethod
+    def of(cls, replay: RolloutStates, slots: Ints, options: DqnOptions, unit_h: float) -> Lookahead:
+        """``unit_h``: of the network's rewards."""
+        points = replay.points
+        future = replay.after(slots, options.ahead)
+        discounted = options.discount**future.waits * (future.reward_h / unit_h)
+        return cls(
+            points.on_device(slots),
+            points.asked(replay.shares, slots),
+            points.on_device(replay.rewards_h(slots) / unit_h),
+            points.on_device(future.over),
+            points.on_device(np.where(future.over, discounted, 0.0)),
+            points.on_device(future.reached),
+            points.asked(replay.shares, future.reached),
+        )
+
+    def split(self, sizes: list[int]) -> Iterator[Lookahead]:
+        """Batches of these sizes."""
+        return map(Lookahead._make, zip(*(part.split(sizes) for part in self), strict=True))
 
 
 def train_dqn(

@@ -29,6 +29,7 @@ from torch import Tensor, nn
 
 from mirage.errors import InputError
 from mirage.provision.learn.episode import HISTORY
+from mirage.provision.learn.experts import at_once, in_turn
 from mirage.provision.learn.gate import Gate
 from mirage.rl.options import MethodOptions, Range
 from mirage.state.variables import VARIABLES
@@ -224,11 +225,10 @@ class Foundation(nn.Module):
         gate = self.weights(states)
         if self.shape.gate == "top1":
             return ExpertMixture(self._sparse(states, questions, head, gate), gate)
-        parts = [
-            expert(states, questions, head) * gate[:, i, None, None]
-            for i, expert in enumerate(self.experts)
-        ]
-        return ExpertMixture(torch.cat(parts, dim=-1), gate)
+        run = at_once if states.is_cuda and len(self.experts) > 1 else in_turn
+        features = run(self.experts, (states, questions, head))
+        parts = features * gate.T[:, :, None, None]
+        return ExpertMixture(torch.cat(list(parts), dim=-1), gate)
 
     def weights(self, states: Tensor) -> Tensor:
         """(n, experts): the gate's softmax, of scaled states, (n, 5760)."""

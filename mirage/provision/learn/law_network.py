@@ -19,6 +19,7 @@ left, nor the penalties, nor the kink of the reward where the wait is the time l
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from mirage.provision.learn.episode import HISTORY, STEP_S
+from mirage.provision.learn.experts import at_once, in_turn
 from mirage.provision.learn.features import NAMES
 from mirage.provision.learn.foundation import Block, EncoderShape, Size
 from mirage.provision.learn.gate import Gate
@@ -118,19 +120,14 @@ class LawNetwork(nn.Module):
         """Of scaled histories, (n, 144, 40), or None without transformers, and of scaled summaries,
         (n, 72).
         """
-        laws = [
-            nn.functional.logsigmoid(-expert(states, summaries)).cumsum(-1)
-            for expert in self.experts
-        ]
+        run = at_once if summaries.is_cuda and len(self.experts) > 1 else in_turn
+        logits = run(self.experts, (states, summaries))
+        laws = nn.functional.logsigmoid(-logits).cumsum(-1)
         if self.gate is None:
             return LogChances(laws[0], summaries.new_ones(len(summaries), 1))
         weights: Tensor = self.gate(summaries)
-        mixed = torch.stack(laws, 1) + weights.log()[:, :, None]
+        mixed = torch.stack(list(laws), 1) + weights.log()[:, :, None]
         return LogChances(mixed.logsumexp(1), weights)
-
-
-_TAMED = np.log1p(DURATIONS_S / STEP_S)
-_WEIGHTS = torch.from_numpy(np.diff(_TAMED, prepend=0) / _TAMED[-1]).float()
 
 
 def score_loss(longer: Tensor, exceeded: Tensor) -> Tensor:
@@ -142,4 +139,12 @@ def score_loss(longer: Tensor, exceeded: Tensor) -> Tensor:
     where the wait was longer.
     """
     squared = (longer.exp() - exceeded) ** 2
-    return (squared * _WEIGHTS.to(longer.device)).sum(1).mean()
+    return (squared * _weights(longer.device)).sum(1).mean()
+
+
+@cache
+def _weights(device: torch.device) -> Tensor:
+    """(durations,): what each counts."""
+    tamed = np.log1p(DURATIONS_S / STEP_S)
+    shares = np.diff(tamed, prepend=0) / tamed[-1]
+    return torch.from_numpy(shares).float().to(device)

@@ -36,6 +36,7 @@ from mirage.rl.fit import (
     cosine,
     descend,
     fit,
+    mean_loss,
     pick_device,
     seeded,
     set_rate,
@@ -100,20 +101,23 @@ class LawPoints:
         device: torch.device,
     ) -> None:
         self._points = Points(prepare(episodes, scaling), device)
+        self._slots = self._points.on_device(self._points.decisions)
         chosen = [episode for episode in episodes if len(episode)]
         raw = np.concatenate([features(each.windows, each.forecast_s) for each in chosen])
         waits_s = np.concatenate([each.waits_s[:-1] for each in chosen])
-        self._summaries = torch.from_numpy(summaries.apply(raw)).to(device)
-        exceeded = (waits_s[:, None] > DURATIONS_S).astype(np.float32)
-        self._exceeded = torch.from_numpy(exceeded).to(device)
+        self._summaries = self.on_device(summaries.apply(raw))
+        self._exceeded = self.on_device((waits_s[:, None] > DURATIONS_S).astype(np.float32))
 
     def __len__(self) -> int:
         return len(self._summaries)
 
-    def loss(self, network: LawNetwork, rows: Ints, mixing: Mixing) -> Tensor:
-        """Of decision points, (n,)."""
-        slots = self._points.decisions[rows]
-        states = self._points.states(slots) if network.shape.history else None
+    def on_device(self, rows: Ints) -> Tensor:
+        """A copy on the device."""
+        return self._points.on_device(rows)
+
+    def loss(self, network: LawNetwork, rows: Tensor, mixing: Mixing) -> Tensor:
+        """Of decision points, (n,), on the device."""
+        states = self._points.states(self._slots[rows]) if network.shape.history else None
         said = network(states, self._summaries[rows])
         return score_loss(said.longer, self._exceeded[rows]) + mixing.loss(said.gate)
 
@@ -140,14 +144,15 @@ class LawLearner:
         self.network.train()
         first = done * ROUND
         steps = range(first, min(first + ROUND, self.steps))
-        return float(np.mean([self._step(step) for step in steps]))
+        drawn = [self.generator.choice(self.rows, self.options.batch) for _ in steps]
+        batches = self.points.on_device(np.stack(drawn))
+        return mean_loss([self._step(*each) for each in zip(steps, batches, strict=True)])
 
-    def _step(self, step: int) -> float:
+    def _step(self, step: int, rows: Tensor) -> Tensor:
         set_rate(self._optimizer, self.options.rate * cosine(1.0, 0.1, step / self.steps))
-        rows = self.generator.choice(self.rows, self.options.batch)
         loss = self.points.loss(self.network, rows, self.options.mixing)
         descend(self._optimizer, loss, most_norm=MOST_NORM)
-        return float(loss.detach())
+        return loss.detach()
 
 
 def train_law(

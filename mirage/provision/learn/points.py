@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from mirage.errors import InputError
@@ -114,17 +116,21 @@ class Points:
     def __len__(self) -> int:
         return len(self.first)
 
-    def states(self, slots: Ints) -> Tensor:
-        """Scaled state matrices, (n, 144, 40), of decision points."""
-        windows = self._windows[self._row[torch.from_numpy(slots).to(self.device)]]
-        return windows.view(len(slots), HISTORY, -1)
+    def on_device(self, array: NDArray[Any]) -> Tensor:
+        """A copy on the device. One for all batches of a round: each copy waits for the GPU."""
+        return torch.from_numpy(array).to(self.device)
+
+    def states(self, slots: Ints | Tensor) -> Tensor:
+        """Scaled state matrices, (n, 144, 40), of decision points; a tensor is on the device."""
+        at = slots if isinstance(slots, Tensor) else self.on_device(slots)
+        return self._windows[self._row[at]].view(len(slots), HISTORY, -1)
 
     def asked(self, shares: Floats, slots: Ints) -> Tensor:
         """(n, m, 3): what decision points are asked with: their episodes' penalty shares, (N, m),
         and forecasts.
         """
         of_slots = questions(shares[self.episode[slots]], self._forecast[slots])
-        return torch.from_numpy(of_slots).to(self.device)
+        return self.on_device(of_slots)
 
     def costs_h(self, of_episodes: Floats) -> Floats:
         """(S, m): share * interruption + (1 - share) * overlap for shares (N, m): equation 8

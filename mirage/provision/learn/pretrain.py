@@ -24,9 +24,9 @@ over the last points (`training.MEMORIES`; in the paper, now): docs/decisions/00
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -47,6 +47,7 @@ from mirage.rl.fit import (
     cosine,
     descend,
     fit,
+    mean_loss,
     pick_device,
     seeded,
     set_rate,
@@ -159,9 +160,9 @@ class SupervisedLearner:
         set_rate(self._optimizer, options.rate * cosine(1.0, 0.1, done / self.rounds))
         self.network.train()
         order = self.generator.permutation(len(slots))
-        batches = np.array_split(order, math.ceil(len(order) / options.batch))
-        losses = [self._step(points, shares, slots[batch], labels[batch]) for batch in batches]
-        return float(np.mean(losses))
+        lesson = Lesson.of(points, shares, slots[order], labels[order])
+        count = math.ceil(len(order) / options.batch)
+        return mean_loss([self._step(points, part) for part in lesson.split(count)])
 
     def _choose(self, points: Points) -> Ints:
         """Which slots to learn: at most so many of each episode, at random; or the probes."""
@@ -196,23 +197,53 @@ class SupervisedLearner:
         ]
         return predicted_h
 
-    def _step(self, points: Points, shares: Floats, slots: Ints, labels: Floats) -> float:
-        target = torch.from_numpy(labels.astype(np.float32)).to(self.device)
-        found = self.network.values(*self._inputs(points, shares, slots))
-        loss = torch.nn.functional.mse_loss(found.q, target)
+    def _step(self, points: Points, lesson: Lesson) -> Tensor:
+        found = self.network.values(*self._inputs(points, lesson))
+        loss = torch.nn.functional.mse_loss(found.q, lesson.labels)
         balance = gate_loss(found, self.network.shape)
         descend(self._optimizer, loss + balance, most_norm=MOST_NORM)
-        return float(loss.detach())
+        return loss.detach()
 
-    def _inputs(self, points: Points, shares: Floats, slots: Ints) -> tuple[Tensor, Tensor]:
+    def _inputs(self, points: Points, lesson: Lesson) -> tuple[Tensor, Tensor]:
         """States, and what they are asked with."""
-        states, asked = points.states(slots), points.asked(shares, slots)
+        states = points.states(lesson.slots)
         if self.options.moment == "decision":
-            return states, asked
-        wrong = points.states(points.at_start[slots]).clone()
+            return states, lesson.asked
+        wrong = points.states(lesson.at_start).clone()
         wrong[:, :, PAIR] = states[:, -1:, PAIR]
-        asked[:, :, FORECAST] = points.asked(shares, points.at_start[slots])[:, :, FORECAST]
+        asked = lesson.asked.clone()
+        asked[:, :, FORECAST] = lesson.forecast_at_start
         return wrong, asked
+
+
+class Lesson(NamedTuple):
+    """What n slots teach, on the device."""
+
+    slots: Tensor
+    """(n,)."""
+    asked: Tensor
+    """(n, m, 3)."""
+    at_start: Tensor
+    """(n,): for ``moment="start"``, the slots at which the successor starts."""
+    forecast_at_start: Tensor
+    """(n, m, 2): the forecasts there."""
+    labels: Tensor
+    """(n, m, 2)."""
+
+    @classmethod
+    def of(cls, points: Points, shares: Floats, slots: Ints, labels: Floats) -> Lesson:
+        at_start = points.at_start[slots]
+        return cls(
+            points.on_device(slots),
+            points.asked(shares, slots),
+            points.on_device(at_start),
+            points.asked(shares, at_start)[:, :, FORECAST],
+            points.on_device(labels.astype(np.float32)),
+        )
+
+    def split(self, count: int) -> Iterator[Lesson]:
+        """So many batches, nearly equal in size."""
+        return map(Lesson._make, zip(*(part.tensor_split(count) for part in self), strict=True))
 
 
 def best_from_here(points: Points, costs_h: Floats) -> Flags:

@@ -105,13 +105,15 @@ def scores(network: Network, points: Points, shares: Floats, head: Head, slots: 
     """
     was_training = network.training
     network.eval()
-    found = []
     with torch.no_grad():
-        for part in chunks(slots):
-            said = score(network, points.states(part), points.asked(shares, part), head)
-            found.append(said.double().cpu().numpy())
+        parts = points.on_device(slots).split(_CHUNK), points.asked(shares, slots).split(_CHUNK)
+        said = [
+            score(network, points.states(at), asked, head)
+            for at, asked in zip(*parts, strict=True)
+        ]
     network.train(was_training)
-    return np.concatenate(found)
+    found: Floats = torch.cat(said).double().cpu().numpy()
+    return found
 
 
 def chunks(slots: Ints) -> list[Ints]:

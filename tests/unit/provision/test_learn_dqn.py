@@ -22,6 +22,7 @@ from mirage.provision.learn.dqn import (
     RolloutStates,
     train_dqn,
 )
+from mirage.provision.learn.episode import Ints
 from mirage.provision.learn.model import States
 from mirage.provision.learn.points import Points, prepare
 from mirage.provision.learn.pretrain import new_model, train_supervised
@@ -108,10 +109,14 @@ def rollouts(ahead: int = 12) -> tuple[DqnLearner, list[EpisodeRollout], Rollout
     return one, lived, RolloutStates(lived, CPU)
 
 
+def targets(one: DqnLearner, replay: RolloutStates, slots: Ints) -> torch.Tensor:
+    return one._targets(replay.points, one._lesson(replay, slots))
+
+
 @pytest.mark.parametrize("ahead", [1, 5, 99])
 def test_targets_are_the_bellman_equations(ahead: int) -> None:
     one, lived, replay = rollouts(ahead)
-    targets = one._targets(replay, replay.points.decisions).numpy() * float(one.network.scale_h)
+    found = targets(one, replay, replay.points.decisions).numpy() * float(one.network.scale_h)
     state_values = one._target.network.values(
         replay.points.states(replay.points.decisions),
         replay.points.asked(replay.shares, replay.points.decisions),
@@ -124,7 +129,7 @@ def test_targets_are_the_bellman_equations(ahead: int) -> None:
         points = len(costs_h) - 1
         for k in range(points):
             for j in range(2):
-                submit, wait = targets[position + k, j]
+                submit, wait = found[position + k, j]
                 assert submit == pytest.approx(-costs_h[k, j], abs=1e-4)
                 until = next((i for i in range(k + 1, points) if rollout.release[i, j]), points)
                 reached = k + ahead
@@ -145,7 +150,7 @@ def test_old_decisions_count_only_where_outcomes_are_stored(outcomes: str) -> No
     one._memory.extend(lived)
     replay = RolloutStates(one._replayed(), CPU)
     first = replay.points.first
-    wait = one._targets(replay, first)[:, 0, 1].numpy() * float(one.network.scale_h)
+    wait = targets(one, replay, first)[:, 0, 1].numpy() * float(one.network.scale_h)
     rewards_h = replay.rewards_h
     at = replay.points.last_decision + 1 if outcomes == "present" else first + 1
     assert wait == pytest.approx(rewards_h(at)[:, 0], abs=1e-4)
@@ -167,11 +172,11 @@ def test_it_is_trained_with_the_memory_that_it_is_served_with() -> None:
 def test_a_discount_makes_later_rewards_smaller() -> None:
     one, _, replay = rollouts(99)
     slots = replay.points.first
-    plain = one._targets(replay, slots)[..., 1]
+    plain = targets(one, replay, slots)[..., 1]
     one.options = replace(one.options, discount=0.9)
     future = replay.after(slots, 99)
     assert torch.allclose(
-        one._targets(replay, slots)[..., 1],
+        targets(one, replay, slots)[..., 1],
         plain * torch.tensor(0.9**future.waits).float(),
         atol=1e-5,
     )

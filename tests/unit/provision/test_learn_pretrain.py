@@ -18,6 +18,7 @@ from mirage.provision.learn.foundation import FORECAST, SHARE, Network
 from mirage.provision.learn.model import States
 from mirage.provision.learn.points import Points, prepare
 from mirage.provision.learn.pretrain import (
+    Lesson,
     PretrainOptions,
     SupervisedLearner,
     best_from_here,
@@ -250,7 +251,8 @@ def test_the_wrong_moment_shows_the_successors_start_with_the_pair_as_it_was() -
     slots = points.decisions[points.at_start[points.decisions] > points.decisions][:10]
     told = np.random.default_rng(0).normal(size=(len(points.never), 2)).astype(np.float32)
     points._forecast = told
-    (wrong, asked), right = trainer._inputs(points, shares, slots), points.states(slots)
+    lesson = Lesson.of(points, shares, slots, np.zeros((len(slots), 1, 2)))
+    (wrong, asked), right = trainer._inputs(points, lesson), points.states(slots)
     at_start = points.states(points.at_start[slots])
     others = [column for column in range(40) if not PAIR.start <= column < PAIR.stop]
     assert torch.equal(wrong[:, :, others], at_start[:, :, others])
