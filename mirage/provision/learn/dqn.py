@@ -287,7 +287,9 @@ class Lookahead(NamedTuple):
     """(n, m, 3)."""
 
     @classmethod
-    def of(cls, replay: RolloutStates, slots: Ints, options: DqnOptions, unit_h: float) -> Lookahead:
+    def of(
+        cls, replay: RolloutStates, slots: Ints, options: DqnOptions, unit_h: float
+    ) -> Lookahead:
         """``unit_h``: of the network's rewards."""
         points = replay.points
         future = replay.after(slots, options.ahead)

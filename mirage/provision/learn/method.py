@@ -55,6 +55,8 @@ class Method(ABC, Generic[Options]):
     """What `mirage train --tune` tries."""
     stops_early: bool = False
     """Whether it needs held-out episodes; if not, it learns from those too."""
+    in_all: bool = True
+    """Whether `mirage train --method all` trains it; False: only by its name."""
     foundation: str = ""
     """The method whose network it continues from; empty: it has no head that learns online."""
 

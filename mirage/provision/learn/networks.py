@@ -131,6 +131,7 @@ class PolicyGradient(Method["PgOptions"]):
     about: str
     foundation: str
     has_experts: bool = False
+    in_all: bool = True
     space: ClassVar[Space] = {
         **_FOUNDATION_SPACE,
         "rate": (1e-3, 5e-3, 1e-2),
@@ -188,5 +189,12 @@ NETWORKS: tuple[Method[Any], ...] = (
     DeepQ("transformer-dqn", f"{_ONE} with a Q-head, trained online", "transformer"),
     DeepQ("moe-dqn", f"{_TEN} with a Q-head, trained online", "moe", has_experts=True),
     PolicyGradient("transformer-pg", f"{_ONE} with a policy head, trained online", "transformer"),
-    PolicyGradient("moe-pg", f"{_TEN} with a policy head, trained online", "moe", has_experts=True),
+    # It hardly ever releases: docs/decisions/0106.
+    PolicyGradient(
+        "moe-pg",
+        f"{_TEN} with a policy head, trained online",
+        "moe",
+        has_experts=True,
+        in_all=False,
+    ),
 )

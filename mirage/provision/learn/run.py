@@ -33,7 +33,7 @@ from mirage.provision.learn.samples import Samples, collect
 from mirage.rl.options import with_settings
 
 ALL = "all"
-"""As a method: every method."""
+"""As a method: every method of which `Method.in_all` is true, and `lookahead`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +131,8 @@ def _methods(wanted: Sequence[str]) -> list[str]:
             f"--method {strange[0]}: there is no such method to train; there are"
             f" {', '.join(known)}, {ALL}."
         )
-    return [name for name in known if ALL in wanted or name in wanted]
+    in_all = {name for name in METHODS if METHODS[name].in_all} | {LOOKAHEAD}
+    return [name for name in known if name in wanted or (ALL in wanted and name in in_all)]
 
 
 def _folders(out: Path, methods: Sequence[str]) -> dict[str, Path]:

@@ -108,8 +108,7 @@ def scores(network: Network, points: Points, shares: Floats, head: Head, slots: 
     with torch.no_grad():
         parts = points.on_device(slots).split(_CHUNK), points.asked(shares, slots).split(_CHUNK)
         said = [
-            score(network, points.states(at), asked, head)
-            for at, asked in zip(*parts, strict=True)
+            score(network, points.states(at), asked, head) for at, asked in zip(*parts, strict=True)
         ]
     network.train(was_training)
     found: Floats = torch.cat(said).double().cpu().numpy()

@@ -13,8 +13,9 @@ pytest.importorskip("xgboost", reason="the extra `train` is not installed")
 from mirage.errors import InputError
 from mirage.provision.evaluation import EvaluationPlan, evaluate
 from mirage.provision.learn import TrainingPlan, train
-from mirage.provision.learn.methods import read_model
+from mirage.provision.learn.methods import METHODS, read_model
 from mirage.provision.learn.reporter import Reporter
+from mirage.provision.learn.run import ALL, _methods
 from slurm_sim.clusters import write_toml
 from slurm_sim.traces import write_trace
 from tests.learn_site import DAY_S, EPOCH_S, HOUR_S, cluster, trace
@@ -118,3 +119,10 @@ def test_what_a_plan_cannot_have_is_refused_before_anything_is_simulated(
         with pytest.raises(InputError, match=words):
             train(replace(plan, out=tmp_path / "x", **change), told)  # type: ignore[arg-type]
     assert not told.counts
+
+
+def test_all_is_every_method_but_those_that_fail() -> None:
+    every = _methods([ALL])
+    assert set(METHODS) - set(every) == {"moe-pg"}
+    assert _methods([ALL, "moe-pg"]) == [*METHODS, "lookahead"]
+    assert _methods(["moe-pg"]) == ["moe-pg"]
