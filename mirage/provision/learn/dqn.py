@@ -306,7 +306,8 @@ class Lookahead(NamedTuple):
 
     def split(self, sizes: list[int]) -> Iterator[Lookahead]:
         """Batches of these sizes."""
-        return map(Lookahead._make, zip(*(part.split(sizes) for part in self), strict=True))
+        edges = np.cumsum(sizes)[:-1].tolist()
+        return map(Lookahead._make, zip(*(part.tensor_split(edges) for part in self), strict=True))
 
 
 def train_dqn(

@@ -14,9 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from mirage.errors import InputError
@@ -111,9 +113,9 @@ class LawPoints:
     def __len__(self) -> int:
         return len(self._summaries)
 
-    def on_device(self, rows: Ints) -> Tensor:
+    def on_device(self, array: NDArray[Any]) -> Tensor:
         """A copy on the device."""
-        return self._points.on_device(rows)
+        return self._points.on_device(array)
 
     def loss(self, network: LawNetwork, rows: Tensor, mixing: Mixing) -> Tensor:
         """Of decision points, (n,), on the device."""

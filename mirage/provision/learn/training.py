@@ -106,7 +106,9 @@ def scores(network: Network, points: Points, shares: Floats, head: Head, slots: 
     was_training = network.training
     network.eval()
     with torch.no_grad():
-        parts = points.on_device(slots).split(_CHUNK), points.asked(shares, slots).split(_CHUNK)
+        edges = list(range(_CHUNK, len(slots), _CHUNK))
+        whole = points.on_device(slots), points.asked(shares, slots)
+        parts = [each.tensor_split(edges) for each in whole]
         said = [
             score(network, points.states(at), asked, head) for at, asked in zip(*parts, strict=True)
         ]
