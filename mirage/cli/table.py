@@ -21,9 +21,12 @@ class _Console(Console):
         raise BrokenPipeError
 
 
+_NO_EDGE = 10_000
+"""Columns where the output is no terminal: a line is never wrapped."""
+
 console = _Console(highlight=False, emoji=False)
 if not console.is_terminal:
-    console.width = max(console.width, 130)  # no terminal, no edge to wrap at
+    console.width = _NO_EDGE
 
 
 def when(seconds: int | None) -> str:

@@ -40,7 +40,7 @@ class Shell:
             "HOME": str(self.folder),
             "XDG_STATE_HOME": str(self.folder / "state"),
             "MIRAGE_SOCKET": str(self.folder / "no.sock"),
-            "COLUMNS": "200",
+            "COLUMNS": "80",  # no terminal reads it, so no line is wrapped
         }
         if module:
             return run_mirage(words, env=env, stdout=stdout, timeout_s=timeout_s)
