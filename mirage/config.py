@@ -148,9 +148,9 @@ class AverageConfig:
 
 @dataclass(frozen=True)
 class QuantileConfig:
-    last: int = _positive(100)
-    """Quantile over at most this many like jobs that started last."""
-    at_least: int = _positive(20)
+    last: int = _positive(400)
+    """The law of waits is that of at most this many like jobs that started last."""
+    at_least: int = _positive(30)
     """With fewer like jobs, less alike ones count too."""
 
 

@@ -52,6 +52,8 @@ class Scenario:
     run_s: int | None = None
     """A link ends by itself after so long; None: at its limit."""
     mode: Mode = Mode.TRAIN
+    penalties: Penalties = field(default_factory=Penalties)
+    """Of all chains; a training chain with other penalties is decided like a service."""
     ahead: int = AHEAD[Mode.TRAIN]
     """Successors that a chain has in the queue at most."""
     segments: int = MAX_SEGMENTS
@@ -227,7 +229,7 @@ class ChainJobs:
             segments=self._scenario.segments,
             predecessor_id=None,
             mode=self._scenario.mode,
-            penalties=Penalties(),
+            penalties=self._scenario.penalties,
             time_min_s=self._scenario.time_min_s or 0,
         )
         self._queued[chain], self._running[chain] = [], []

@@ -20,14 +20,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 
 from mirage.chain.durations import format_duration
 from mirage.chain.handoff import LEAST_PART, RECENT
 from mirage.config import GoodputConfig
-from mirage.domain import Action, Job, Mode, Penalties, RunLaw
+from mirage.domain import Action, Mode, Penalties, RunLaw
 from mirage.ports import Advice, BatchPolicy, Observation, Policy
 from mirage.provision.policies.heuristics import (
     end_is_away,
@@ -35,18 +34,8 @@ from mirage.provision.policies.heuristics import (
     nodes_are_free,
     not_yet,
 )
-from mirage.provision.policies.wait_law import (
-    ENOUGH,
-    Begun,
-    Floats,
-    WaitLaw,
-    changed_law,
-    least_loss,
-    mixed,
-    nearest,
-    wait_law,
-)
-from mirage.state.likeness import Alike
+from mirage.provision.policies.queue_state import QueueState
+from mirage.provision.policies.wait_law import WaitLaw, least_loss
 
 STAGGER = 2 / 5
 """Of a link's length: so long after its predecessor entered the queue the next one follows."""
@@ -86,7 +75,7 @@ class Goodput:
             return no_wait_known(observation)
         if advice := would_start_now(observation):
             return advice
-        queue = _Queue.of(observation, alike, self.config.last)
+        queue = QueueState.of(observation, alike, self.config.last)
         return self._weigh(observation, queue.law(observation), alike.words, queue.exceeds_known)
 
     def _weigh(
@@ -141,7 +130,7 @@ class Goodput:
         alike = observation.waits.like(observation.successor, self.config.at_least)
         if not len(alike.wait_s):
             return no_wait_known(observation)
-        law = _Queue.of(observation, alike, self.config.last).law(observation)
+        law = QueueState.of(observation, alike, self.config.last).law(observation)
         beyond = law.share_above(LONG * length_s)
         least = WORTH * observation.handover_s / length_s
         return Advice(
@@ -188,87 +177,6 @@ def would_start_now(observation: Observation) -> Advice | None:
         expected_interruption_s=0.0,
         expected_overlap_s=0.0,
     )
-
-
-class _Competitors(NamedTuple):
-    """The jobs that wait for nodes of the successor's pool, by the time at which they began to."""
-
-    jobs: Sequence[Job]
-    began_s: Floats
-    work: Floats
-    """Node-seconds, by time limits."""
-
-    @classmethod
-    def of(cls, observation: Observation) -> _Competitors:
-        snapshot = observation.snapshot
-        pool = snapshot.pool_of(observation.successor.partition) if snapshot else ""
-        jobs = sorted(
-            (
-                job
-                for job in (snapshot.jobs if snapshot else ())
-                if snapshot
-                and job.is_queueing
-                and job.eligible_s is not None
-                and snapshot.pool_of(job.partition) == pool
-            ),
-            key=lambda job: job.eligible_s or 0,
-        )
-        return cls(
-            jobs,
-            np.array([job.eligible_s for job in jobs], dtype=np.float64),
-            np.array([job.nodes * (job.time_limit_s or 0) for job in jobs], dtype=np.float64),
-        )
-
-    def like(self, alike: Alike, now_s: int) -> Begun:
-        """The waits of those that are like the successor, as long as they last already."""
-        chosen = np.array([alike.is_like(job) for job in self.jobs], dtype=bool)
-        began_s = self.began_s[chosen]
-        return Begun(began_s, now_s - began_s)
-
-    def backlog(self, at_s: Floats) -> Floats:
-        """Node-seconds of these that were queued at each time."""
-        total = np.concatenate([[0.0], np.cumsum(self.work)])
-        return total[np.searchsorted(self.began_s, at_s, side="right")]
-
-
-class _Queue(NamedTuple):
-    """What is queued now, and what like jobs found and how long they waited."""
-
-    ended: Begun
-    under_way: Begun
-    found: Floats
-    """Node-seconds that were queued as each of these waits began, the ended ones first."""
-    work: float
-    """Node-seconds that are queued now."""
-
-    @classmethod
-    def of(cls, observation: Observation, alike: Alike, last: int) -> _Queue:
-        ended = Begun(alike.eligible_s[-last:], alike.wait_s[-last:])
-        competitors = _Competitors.of(observation)
-        under_way = competitors.like(alike, observation.now_s)
-        began_s = np.concatenate([ended.began_s, under_way.began_s])
-        found = observation.waits.backlog(began_s) + competitors.backlog(began_s)
-        return cls(ended, under_way, found, float(competitors.work.sum()))
-
-    @property
-    def exceeds_known(self) -> bool:
-        """Whether more is queued than any of the jobs found whose wait is known."""
-        return self.work > float(self.found[: len(self.ended.began_s)].max())
-
-    def law(self, observation: Observation) -> WaitLaw:
-        """Of the successor's wait if it is released now."""
-        near_ended_s, near_under_way_s = self._near()
-        if len(near_ended_s) < ENOUGH:
-            near_ended_s, near_under_way_s = self.ended.waits_s, self.under_way.waits_s
-        law, last_s = wait_law(near_ended_s, near_under_way_s), observation.predecessor.wait_s
-        changed = None if last_s is None else changed_law(last_s, self.ended, self.under_way)
-        return law if changed is None else mixed([law, changed])
-
-    def _near(self) -> tuple[Floats, Floats]:
-        """The waits, ended ones and others, that began with about as much work queued."""
-        near, count = nearest(self.found, self.work), len(self.ended.began_s)
-        of_ended, of_under_way = near[near < count], near[near >= count]
-        return self.ended.waits_s[of_ended], self.under_way.waits_s[of_under_way - count]
 
 
 def is_for_goodput(observation: Observation) -> bool:

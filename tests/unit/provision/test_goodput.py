@@ -265,6 +265,8 @@ def test_a_burst_is_seen_as_it_comes_from_what_is_queued():
     calm = starts((hour / 4, 0) for hour in range(200))
     burst = starts((60 + hour / 20, 40) for hour in range(100))
     observation = train(30 * HOUR, [*calm, *burst], now_h=110)
+    nothing = Snapshot(at_s=observation.now_s, jobs=(), nodes=())
+    observation = replace(observation, snapshot=nothing)
     assert GOODPUT.decide(observation).action is Action.WAIT
     queue = tuple(
         replace(
@@ -276,6 +278,38 @@ def test_a_burst_is_seen_as_it_comes_from_what_is_queued():
     )
     seen = replace(observation, snapshot=Snapshot(at_s=observation.now_s, jobs=queue, nodes=()))
     assert GOODPUT.decide(seen).action is Action.RELEASE
+
+
+def test_a_service_without_a_model_sees_the_same_burst():
+    """Recent waits are those of the burst, 40 hours. With nothing queued, jobs started at once."""
+    calm = starts((hour / 4, 0) for hour in range(200))
+    burst = starts((60 + hour / 20, 40) for hour in range(120))
+    service = replace(
+        train(30 * HOUR, [*calm, *burst], now_h=110), mode=Mode.SERVICE, penalties=Penalties(4, 1)
+    )
+    queue = tuple(queued(number, service.now_s - 60, 48) for number in range(10, 70))
+    quiet, busy = (
+        replace(service, snapshot=Snapshot(at_s=service.now_s, jobs=jobs, nodes=()))
+        for jobs in ((), queue)
+    )
+    policy = make_policy(PolicyConfig())
+    assert policy.decide(quiet).action is Action.WAIT
+    advice = policy.decide(busy)
+    assert advice.action is Action.RELEASE
+    assert "with about as much work queued as now" in advice.reason
+    assert policy.decide(service).wait_p50_s == 0, "no snapshot: the law of all known waits"
+
+
+def test_waits_under_way_count_for_a_service_too():
+    """All waits that ended took a minute; as many jobs wait for 20 hours already."""
+    service = replace(train(10 * HOUR, starts((hour, 0) for hour in range(40)), now_h=60))
+    service = replace(service, mode=Mode.SERVICE, penalties=Penalties(4, 1))
+    calm = replace(service, snapshot=Snapshot(at_s=service.now_s, jobs=(), nodes=()))
+    queue = tuple(queued(number, service.now_s - 20 * HOUR, 48) for number in range(10, 60))
+    grown = replace(calm, snapshot=Snapshot(at_s=service.now_s, jobs=queue, nodes=()))
+    policy = make_policy(PolicyConfig())
+    assert policy.decide(calm).action is Action.WAIT
+    assert policy.decide(grown).action is Action.RELEASE
 
 
 def test_a_chain_that_waits_longer_than_like_jobs_is_let_in_earlier():

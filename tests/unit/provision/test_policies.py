@@ -26,6 +26,7 @@ from mirage.provision.policies.goodput import Goodput
 from mirage.provision.policies.heuristics import Average, Reactive, Timer, now_is_nearest
 from mirage.provision.policies.quantile import Quantile, penalty
 from mirage.provision.policies.registry import POLICIES, make_policy
+from mirage.provision.policies.wait_law import wait_law
 from mirage.state.encoder import JobPair, encode, vector
 from mirage.state.history import History
 from mirage.state.likeness import Waits
@@ -152,8 +153,9 @@ def test_polling_with_quantile_ends_at_the_cheapest_point(waits, end_s, weights)
         ),
         0,
     )
-    costs = [penalty(np.array(waits, dtype=float), r, penalties) for r in points]
-    assert penalty(np.array(waits, dtype=float), chosen, penalties) == pytest.approx(min(costs))
+    law = wait_law(np.array(waits, dtype=float), np.empty(0))
+    costs = [penalty(law, r, penalties) for r in points]
+    assert penalty(law, chosen, penalties) == pytest.approx(min(costs))
 
 
 @pytest.mark.parametrize(
