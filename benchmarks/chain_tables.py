@@ -36,9 +36,9 @@ from mirage.provision.policies.goodput import (
     LONG,
     STAGGER,
     WORTH,
-    _Queue,
     would_start_now,
 )
+from mirage.provision.policies.queue_state import QueueState
 from mirage.provision.policies.wait_law import (
     ENOUGH,
     Floats,
@@ -85,7 +85,7 @@ class Moment:
         alike = observation.waits.like(observation.successor, config.at_least)
         if not len(alike.wait_s):
             return None
-        queue = _Queue.of(observation, alike, config.last)
+        queue = QueueState.of(observation, alike, config.last)
         predecessor = replace(observation.predecessor, start_s=None)
         near = queue.law(replace(observation, predecessor=predecessor))
         return cls(
@@ -98,7 +98,7 @@ class Moment:
         )
 
     def law(self, last_s: float | None) -> WaitLaw:
-        """`_Queue.law` of a chain whose last link waited so long; None: not known."""
+        """`QueueState.law` of a chain whose last link waited so long; None: not known."""
         if last_s is None or len(self.changes_s) < ENOUGH:
             return self.near
         changed = wait_law(
@@ -107,13 +107,14 @@ class Moment:
         return mixed([self.near, changed])
 
 
-def _general(observation: Observation, queue: _Queue) -> Floats:
+def _general(observation: Observation, queue: QueueState) -> Floats:
     latest = observation.history.latest if observation.history else None
     assert latest is not None
     ended, under_way = queue.ended.waits_s, queue.under_way.waits_s
     found = queue.found[: len(ended)]
     day = 2 * np.pi * (observation.now_s % DAY_S) / DAY_S
     week = 2 * np.pi * (observation.now_s % WEEK_S) / WEEK_S
+    assert queue.work is not None
     work_h = queue.work / HOUR_S
     return np.array(
         [
