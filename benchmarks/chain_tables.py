@@ -29,7 +29,7 @@ from mirage.config import GoodputConfig, PolicyConfig
 from mirage.daemon.memory import Memory
 from mirage.domain import HANDOVER_S, Job, Mode, Penalties, RunLaw, Snapshot
 from mirage.ports import Observation, Store
-from mirage.provision.chains.decisions import _DecisionStore
+from mirage.provision.chains.decisions import DecisionStore
 from mirage.provision.chains.run import USER, Scenario
 from mirage.provision.policies.goodput import (
     LEAST_RUN,
@@ -43,9 +43,9 @@ from mirage.provision.policies.wait_law import (
     ENOUGH,
     Floats,
     WaitLaw,
-    _changes,
     least_loss,
     mixed,
+    wait_changes,
     wait_law,
 )
 from mirage.slurm.simulated import SimulatedCluster
@@ -90,8 +90,8 @@ class Moment:
         near = queue.law(replace(observation, predecessor=predecessor))
         return cls(
             near=near,
-            changes_s=_changes(queue.ended, queue.ended),
-            growing_s=_changes(queue.ended, queue.under_way),
+            changes_s=wait_changes(queue.ended, queue.ended),
+            growing_s=wait_changes(queue.ended, queue.under_way),
             exceeds_known=queue.exceeds_known,
             would_start_now=would_start_now(observation) is not None,
             general=_general(observation, queue),
@@ -323,7 +323,7 @@ class _Watch:
 
     def __init__(self, simulator: Simulator) -> None:
         self._cluster = SimulatedCluster(simulator, user="mirage", operator=True)
-        self._memory = Memory(cast(Store, _DecisionStore(self._cluster)))
+        self._memory = Memory(cast(Store, DecisionStore(self._cluster)))
         self._memory.warm_up(self._cluster, self._cluster.snapshot())
         self._link: Job | None = None
 

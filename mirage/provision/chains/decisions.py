@@ -43,7 +43,7 @@ class ChainDecisions:
         self._cluster = SimulatedCluster(simulator, user="mirage", operator=True)
         self._clock = SimulatedClock(simulator)
         self._policy, self._acting, self._step_s = policy, acting, step_s
-        self._known = _DecisionStore(self._cluster)
+        self._known = DecisionStore(self._cluster)
         self._store = cast(Store, self._known)
         self._memory = _UnhashedMemory(self._store)
         self._is_warm = False
@@ -81,7 +81,7 @@ class _UnhashedMemory(Memory):
         return ""
 
 
-class _DecisionStore:
+class DecisionStore:
     """The part of a store that decisions depend on: links, and the gains of networks."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:

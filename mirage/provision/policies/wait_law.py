@@ -98,14 +98,14 @@ def changed_law(last_s: float, ended: Begun, under_way: Begun) -> WaitLaw | None
     one that began closest to `LAG_S` before it, if that was within half and twice `LAG_S`. None:
     too few can be compared.
     """
-    changes_s = _changes(ended, ended)
+    changes_s = wait_changes(ended, ended)
     if len(changes_s) < ENOUGH:
         return None
-    growing_s = _changes(ended, under_way)
+    growing_s = wait_changes(ended, under_way)
     return wait_law(np.maximum(last_s + changes_s, 0), np.maximum(last_s + growing_s, 0))
 
 
-def _changes(before: Begun, after: Begun) -> Floats:
+def wait_changes(before: Begun, after: Begun) -> Floats:
     """How much longer each wait is than the one of ``before`` that began about `LAG_S` earlier."""
     order = np.argsort(before.began_s, kind="stable")
     earlier_s, earlier_waits_s = before.began_s[order], before.waits_s[order]
