@@ -176,9 +176,10 @@ class Elastic:
             version, incarnation = self._plane.version, self._plane.incarnation
             self._nodes = {}
             self._work(loss)
-            self._plane.wait_for(version + 1)
-            while self._turn() and self._is_at(version, incarnation):
-                self._work(loss)
+            if self._is_at(version, incarnation):  # else a new view has asked for what is needed
+                self._plane.wait_for(version + 1)
+                while self._turn() and self._is_at(version, incarnation):
+                    self._work(loss)
             if not self._over and self._plane.incarnation == incarnation:
                 return self._finished_step(version)
         return None

@@ -22,6 +22,30 @@ def _worker_context(tmp_path: Path) -> Iterator[None]:
     trainer._worker_context = None
 
 
+class RestoredPlane:
+    """Goes back to a snapshot of version 4 while the worker computes at version 4."""
+
+    end, last_loss, share = "", 0.5, (0, 2)
+
+    def __init__(self) -> None:
+        self.version, self.incarnation, self.wanted = 4, 0, 4
+        self.pushed: list[tuple[int, int]] = []
+
+    def turn(self, wait_ms: int) -> None:
+        if self.incarnation == 0:
+            self.version, self.incarnation, self.wanted = -1, 1, 4
+        elif wait_ms and self.wanted == 4 + len(self.pushed):
+            self.version = self.wanted
+
+    def push(self, _nodes: object, _rate: float) -> None:
+        self.pushed.append((self.version, self.incarnation))
+
+    def wait_for(self, version: int) -> None:
+        self.wanted = version
+
+    def close(self) -> None: ...
+
+
 def sgd(model: torch.nn.Module) -> torch.optim.Optimizer:
     return torch.optim.SGD(model.parameters(), lr=0.1)
 
@@ -52,6 +76,19 @@ def test_wrong_values_are_named(words: str, options: dict[str, Any]) -> None:
     model = torch.nn.Linear(3, 1)
     with pytest.raises(InputError, match=words):
         Elastic(model, sgd(model), DATA, **{"micro_shards": 2} | options)
+
+
+@pytest.mark.usefixtures("_worker_context")
+@pytest.mark.timeout(20)
+def test_a_restore_while_a_worker_computes_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    plane = RestoredPlane()
+    monkeypatch.setattr(Elastic, "_new_plane", lambda _elastic, _worker: plane)
+    model = torch.nn.Linear(3, 1)
+    with Elastic(model, sgd(model), DATA, batch_size=4, micro_shards=2, steps=9) as elastic:
+        step = elastic.step(lambda model, batch: model(batch[0]).mean())
+    assert step is not None
+    assert step.number == 4
+    assert plane.pushed == [(4, 1)]
 
 
 def test_running_statistics_are_refused() -> None:
