@@ -28,23 +28,25 @@ def run_law(links: Iterable[Link], job: Job) -> RunLaw | None:
     limit_s = job.expected_limit_s
     if limit_s is None:
         return None
-    others = sorted(
-        (link for link in links if link.job_id != job.job_id and link.start_s is not None),
+    started = sorted(
+        (link for link in links if link.start_s is not None),
         key=lambda link: (link.segment, link.job_id),
     )
-    runs = [_run(link, others, limit_s) for link in others if link.end_s is not None]
+    ended = [link for link in started if link.job_id != job.job_id and link.end_s is not None]
+    runs = [_run(link, started, limit_s) for link in ended]
     runs = [*runs[-MOST_LINKS:], (limit_s, True)]
     runs_s, shares = _product_limit(runs)
     early = sum(is_whole and run_s < limit_s for run_s, is_whole in runs)
     return RunLaw(runs_s, shares, early)
 
 
-def _run(link: Link, others: Sequence[Link], limit_s: int) -> _Run:
+def _run(link: Link, started: Sequence[Link], limit_s: int) -> _Run:
+    """``started``: all links that have started, the present one too, as it may have asked."""
     assert link.start_s is not None
     assert link.end_s is not None
     was_asked = any(
         other.segment > link.segment and other.start_s is not None and other.start_s < link.end_s
-        for other in others
+        for other in started
     )
     run_s = max(link.end_s - link.start_s, 0)
     if run_s >= limit_s:

@@ -42,6 +42,7 @@ _NO_ANSWER = (
 )
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SQUEUE_TIMEOUT_S = 30
+_REASON_TIMEOUT_S = 5
 _ID_LETTERS = "abcdefghijkmnpqrstuvwxyz23456789"
 
 
@@ -427,28 +428,38 @@ def _find_job(tag: str, looks: int) -> int | None:
 
     ``looks``: how often to look, a second apart, for a job that slurmctld may be about to take.
     """
+    words = ["-t", "all", "-u", str(os.getuid()), "-o", "%A %T %D/%N %k"]
+    for look in range(looks):
+        if look:
+            time.sleep(1)
+        if (queue := _queue_of(words, _SQUEUE_TIMEOUT_S)) is None:
+            return None
+        # Of a job that it refuses slurmctld keeps a record too: FAILED, and without nodes.
+        line = rf"^(\d+) (?!(?:FAILED|CANCELLED) \d*/ )\w+ \S* {tag}"
+        if found := re.findall(line, queue, re.MULTILINE | re.ASCII):
+            return min(map(int, found))
+    return None
+
+
+def reason_of(job_id: int) -> str:
+    """Why a job waits, as squeue names it; empty: it does not wait, or Slurm does not answer."""
+    return (_queue_of(["-j", str(job_id), "-o", "%r"], _REASON_TIMEOUT_S) or "").strip()
+
+
+def _queue_of(words: Sequence[str], timeout_s: float) -> str | None:
+    """What squeue prints without its header; None: it fails, or does not answer."""
     environ = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(("SQUEUE_", "SLURM_CLUSTERS"))
     }
-    command = ["squeue", "-h", "-a", "-t", "all", "-u", str(os.getuid()), "-o", "%A %T %D/%N %k"]
-    for look in range(looks):
-        if look:
-            time.sleep(1)
-        try:
-            done = subprocess.run(
-                command, env=environ, capture_output=True, timeout=_SQUEUE_TIMEOUT_S
-            )
-        except (OSError, subprocess.TimeoutExpired):
-            return None
-        if done.returncode:
-            return None
-        # Of a job that it refuses slurmctld keeps a record too: FAILED, and without nodes.
-        line = rf"^(\d+) (?!(?:FAILED|CANCELLED) \d*/ )\w+ \S* {tag}"
-        if found := re.findall(line, os.fsdecode(done.stdout), re.MULTILINE | re.ASCII):
-            return min(map(int, found))
-    return None
+    try:
+        done = subprocess.run(
+            ["squeue", "-h", "-a", *words], env=environ, capture_output=True, timeout=timeout_s
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return None if done.returncode else os.fsdecode(done.stdout)
 
 
 def _queue_answers() -> bool:

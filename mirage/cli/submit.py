@@ -27,9 +27,16 @@ from mirage.chain.request import (
 )
 from mirage.chain.sbatch import Ask, ask_sbatch, real_sbatch
 from mirage.chain.script import ChainSettings, link_command, then_command
-from mirage.chain.submission import Interruptions, new_chain_id, run_test_only, submit_chain
+from mirage.chain.submission import (
+    Interruptions,
+    new_chain_id,
+    reason_of,
+    run_test_only,
+    submit_chain,
+)
 from mirage.cli.service_check import tell_if_nobody_watches
 from mirage.errors import InputError, MirageError
+from mirage.reasons import KINDS, ReasonKind
 from slurm_sim.files import read_bytes
 
 USAGE = """\
@@ -41,7 +48,7 @@ this command may stand in SCRIPT too, in lines as "#MIRAGE --segments=5"; the co
 
 how long:
   --segments N              at most N links
-  --total-time D            as many links as D needs at their --time; D as in --time, or 90s, 5min, 2h, 7d
+  --total-time D            time that the links run in all; D as in --time, or 90s, 5min, 2h, 7d
   --ahead N                 successors in the queue at once, where waits are longer than a link (train 6, service 1)
   --up-front                queue all links now, for sites where jobs can't run sbatch
 how a link takes over if its predecessor still runs:
@@ -119,9 +126,21 @@ def _submit(request: CommandLine, ask: Ask) -> int:
     with interruptions.deferred():
         jobs = submit_chain(chain.settings, chain.script, interruptions)
         _show_chain(chain.settings, jobs, "json" in chain.request.own)
+        tell_if_it_cannot_start("mirage-submit", chain.settings.chain_id, jobs[0])
         if chain.settings.segments > 1:
             tell_if_nobody_watches("mirage-submit")
     return 0
+
+
+def tell_if_it_cannot_start(program: str, chain_id: str, job_id: int) -> None:
+    """One line on the error stream, where Slurm took a first link that no free node would start."""
+    reason = reason_of(job_id)
+    if KINDS.get(reason) is ReasonKind.CANNOT_RUN:
+        print(
+            f"{program}: note: job {job_id} can't start as it is: Slurm says {reason}. Unless that"
+            f" passes: `mirage cancel {chain_id}`, and submit a job that its partition takes.",
+            file=sys.stderr,
+        )
 
 
 @dataclass(frozen=True, slots=True)

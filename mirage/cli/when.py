@@ -59,11 +59,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="output as JSON (docs/cli.md)")
 
 
-def _limit(text: str) -> int | None:
+def _limit(text: str) -> int:
     try:
-        return parse_time_limit(text)
+        limit_s = parse_time_limit(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+    if limit_s is None:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a time above 0, such as 48:00:00")
+    return limit_s
 
 
 def run(args: argparse.Namespace) -> int:

@@ -88,7 +88,12 @@ class Acting:
         if self.mode is ActingMode.ADVISE:
             return Restraint(Code.ADVISE, "this service only advises")
         if competing >= self.most_ahead:
-            words = f"{competing} links of this chain compete for nodes already (acting.most_ahead)"
+            links = (
+                "1 link of this chain competes"
+                if competing == 1
+                else f"{competing} links of this chain compete"
+            )
+            words = f"{links} for nodes already (acting.most_ahead)"
             return Restraint(Code.AHEAD, words)
         return self._not_allowed(job) or self.disabled()
 

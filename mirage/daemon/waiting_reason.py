@@ -42,6 +42,7 @@ _KINDS = {
     ReasonKind.RESOURCE: "it waits for something else than nodes ({})",
     ReasonKind.CANNOT_RUN: "no free node would start it as it is now ({})",
 }
+_TOO_LARGE = ("PartitionNodeLimit", "PartitionTimeLimit")
 
 
 def waits_for_predecessor(link: Link) -> bool:
@@ -69,6 +70,8 @@ def kept_by(link: Link) -> str | None:
         at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(link.begin_s))
         now = f"`scontrol update JobId={job} StartTime=now` takes it back"
         return f"its begin time is {at}, and Slurm does not start it sooner ({now})"
+    if reason in _TOO_LARGE:
+        return f"{words}: `mirage cancel {link.chain_id}`, and submit with less"
     if words:
         return words
     # Right after a change Slurm gives no reason, or the one from before; the dependency is there at

@@ -26,7 +26,7 @@ from slurm_sim.seconds import HOUR_S
 TASTES = (Penalties(1, 1), Penalties(4, 1))
 LIMITS = (
     "Learnt from one cluster's queue. The service uses it on a pool of this name and about this"
-    " size only, and falls back to `quantile` on recent waits where a state is far from all that"
+    " size only, and falls back to the untrained `quantile` where a state is far from all that"
     " was seen in training."
 )
 

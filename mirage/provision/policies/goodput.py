@@ -133,11 +133,17 @@ class Goodput:
         law = QueueState.of(observation, alike, self.config.last).law(observation)
         beyond = law.share_above(LONG * length_s)
         least = WORTH * observation.handover_s / length_s
+        from_when = (
+            f"from {least:.1%} on it follows its predecessor, which has waited for"
+            f" {format_duration(waited_s)}"
+            if least <= 1
+            else f"links of {format_duration(length_s)} are too short for a further successor at"
+            f" {format_duration(observation.handover_s)} a handover"
+        )
         return Advice(
             action=Action.RELEASE if beyond >= least else Action.WAIT,
             reason=f"{beyond:.1%} of {alike.words} would wait longer than"
-            f" {format_duration(LONG * length_s)}, three fifths of a link; from {least:.1%}"
-            f" on it follows its predecessor, which has waited for {format_duration(waited_s)}",
+            f" {format_duration(LONG * length_s)}, three fifths of a link; {from_when}",
             wait_p10_s=law.quantile(0.1),
             wait_p50_s=law.quantile(0.5),
             wait_p90_s=law.quantile(0.9),

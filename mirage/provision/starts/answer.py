@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from mirage.chain.durations import format_duration
 from mirage.domain import Job, Snapshot
 from mirage.errors import AccountingUnavailable, ClusterError, InputError, MirageError
 from mirage.models.folder import check_folder
@@ -234,6 +236,13 @@ def _checked(question: StartQuestion, live: ClusterConfig) -> JobShape:
     default = next(item for item in live.partitions if item.name == partition.split(",")[0])
     limit_s = question.time_limit_s or default.default_time_s or default.max_time_s
     shape = JobShape(nodes=question.nodes, time_limit_s=limit_s, partition=partition)
+    asked = [item for item in live.partitions if item.name in partition.split(",")]
+    most_s = max(item.max_time_s or math.inf for item in asked)
+    if limit_s is not None and limit_s > most_s:
+        raise InputError(
+            f"such a job could never start: a limit of {format_duration(limit_s)}; partition"
+            f" {partition!r} allows {format_duration(most_s)}."
+        )
     try:
         Admission(live).check(_spec(shape))
     except InvalidJob as error:
@@ -274,7 +283,10 @@ def _pending(job_id: int, snapshot: Snapshot) -> Job:
         raise InputError(f"job {job_id} is {job.state.value} already; it has started.")
     kind = kind_of(job.reason)
     if job.reason == "DependencyNeverSatisfied" or kind is ReasonKind.CANNOT_RUN:
-        raise InputError(f"job {job_id} can't ever start as it is: Slurm says {job.reason}.")
+        raise InputError(
+            f"job {job_id} can't ever start as it is: Slurm says {job.reason}. Change it (scontrol"
+            " update), or submit one that fits."
+        )
     if job.has_zero_priority or kind is ReasonKind.HELD:
         raise InputError(
             f"job {job_id} is held ({job.reason}), so it does not start: scontrol release {job_id}."

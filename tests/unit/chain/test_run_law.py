@@ -75,6 +75,14 @@ def test_a_run_that_a_successor_cut_short_is_censored():
     assert law.shares == pytest.approx((0.5, 0.5))
 
 
+def test_a_run_that_the_present_link_cut_short_is_censored():
+    first, present = links(20, 1)
+    present = replace(present, job_id=JOB.job_id, start_s=first.end_s - 60, end_s=None)
+    assert run_law([first, present], JOB) == RunLaw((LIMIT_S,), (1.0,), 0)
+    after_it = replace(present, start_s=first.end_s + 60)
+    assert run_law([first, after_it], JOB).runs_s == (20 * H, LIMIT_S)
+
+
 @pytest.mark.parametrize(
     "state", [JobState.CANCELLED, JobState.NODE_FAIL, JobState.PREEMPTED, JobState.UNKNOWN]
 )

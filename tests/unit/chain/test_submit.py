@@ -769,6 +769,25 @@ def test_a_script_that_looks_for_itself_is_pointed_to_the_variable(
     assert "MIRAGE_SCRIPT" not in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("queue", "words"),
+    [
+        ("PartitionNodeLimit", "job 101 can't start as it is: Slurm says PartitionNodeLimit"),
+        ("Priority", ""),
+        ("", ""),
+    ],
+)
+def test_a_job_that_slurm_took_but_can_never_start_is_told_in_one_line(
+    site: Site, capsys: pytest.CaptureFixture[str], queue: str, words: str
+) -> None:
+    (site.fake / "queue").write_text(f"{queue}\n")
+    assert main(["--segments=1", "-N", "900", "train.sbatch"]) == 0
+    said = capsys.readouterr().err
+    assert words in said
+    assert said.count("\n") == (1 if words else 0)
+    assert ("`mirage cancel " in said) == bool(words)
+
+
 def test_a_chain_that_nobody_watches_is_told_so_in_one_line(
     site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

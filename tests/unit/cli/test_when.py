@@ -76,3 +76,10 @@ def test_bad_input_is_one_clear_line(slurm, capsys, words, said):
     assert said in error
     # The fake scontrol does not say enough of the cluster.
     assert all("limits are not checked" in line for line in warnings)
+
+
+@pytest.mark.parametrize("limit", ["0", "UNLIMITED"])
+def test_no_time_limit_is_refused(slurm, capsys, limit):
+    with pytest.raises(SystemExit):
+        cli.main(["when", "-N", "1", "-t", limit])
+    assert f"'{limit}': expected a time above 0, such as 48:00:00" in capsys.readouterr().err

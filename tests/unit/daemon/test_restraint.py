@@ -446,3 +446,7 @@ def test_a_bound_of_links_that_compete() -> None:
     assert restraint is not None
     assert restraint.code is Code.AHEAD
     assert restraint_in(f"{restraint} why") == (restraint, "why")
+    assert "2 links of this chain compete for" in restraint.words
+    one = Acting(mode=ActingMode.ENFORCE, most_ahead=1, disable_files=()).standing(JOB, 1)
+    assert one is not None
+    assert "1 link of this chain competes for" in one.words

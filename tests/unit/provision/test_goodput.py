@@ -184,7 +184,10 @@ def test_where_waits_are_much_shorter_than_a_link_no_further_one_follows():
         assert GOODPUT.decide(observation).action is Action.RELEASE, "10 minutes: from 2.4 % on"
         advice = GOODPUT.decide(replace(observation, handover_s=HOUR))
         assert advice.action is action
-        assert "three fifths of a link" in advice.reason
+        assert "three fifths of a link; from 14.6% on" in advice.reason
+    dear = GOODPUT.decide(replace(observation, handover_s=12 * HOUR))
+    assert dear.action is Action.WAIT
+    assert "links of 2 d are too short for a further successor at 12 h a handover" in dear.reason
     nothing = GOODPUT.decide(train(18 * HOUR, [], predecessor=waiting))
     assert nothing.action is Action.WAIT
     assert "no wait is known" in nothing.reason

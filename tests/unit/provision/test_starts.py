@@ -324,7 +324,10 @@ def test_without_accounting_the_running_jobs_are_what_is_known():
             "partition 'debug' does not exist; this cluster has batch",
         ),
         (StartQuestion(9, 3600, "batch"), "9 nodes asked for; partition 'batch' has 4"),
-        (StartQuestion(2, 3 * DAY_S, "batch"), "could never start: limit of 259200 s"),
+        (
+            StartQuestion(2, 3 * DAY_S, "batch"),
+            "could never start: a limit of 3 d; partition 'batch' allows 2 d",
+        ),
     ],
 )
 def test_what_could_never_start_is_refused(question, words):
@@ -347,7 +350,7 @@ def test_of_several_partitions_without_a_known_default_one_must_be_named():
     [
         ([], "job 7 is not in the queue"),
         ([running(7)], "job 7 is RUNNING already"),
-        ([job(7, reason="PartitionTimeLimit")], "can't ever start as it is: Slurm says Partition"),
+        ([job(7, reason="PartitionTimeLimit")], "Slurm says PartitionTimeLimit. Change it"),
         ([job(7, reason="DependencyNeverSatisfied")], "can't ever start"),
         ([job(7, reason="JobHeldUser")], "scontrol release 7"),
     ],
