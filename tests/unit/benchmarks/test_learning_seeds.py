@@ -1,4 +1,4 @@
-"""The cases of the ablations."""
+"""The rows of several training seeds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from benchmarks.ablations import CASES, RESULT
+from benchmarks.learning_seeds import CASES, RESULT
 from mirage.provision.learn.methods import METHODS
 from mirage.rl.options import with_settings
 
@@ -20,4 +20,4 @@ def test_a_cases_settings_are_options_of_its_method(name: str) -> None:
 
 
 def test_every_case_has_a_result_and_every_result_a_case() -> None:
-    assert {row["case"] for row in json.loads(RESULT.read_text())} == set(CASES)
+    assert {row["method"] for row in json.loads(RESULT.read_text())} == set(CASES)
