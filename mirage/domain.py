@@ -355,6 +355,11 @@ HANDOVER_S = 600
 """What a handover costs a training chain until that is known: saving, ending, starting again."""
 
 
+def assumed_handover_s(limit_s: int | None) -> int:
+    """What a handover is taken to cost until that is known: at most a tenth of a link of this limit."""
+    return HANDOVER_S if limit_s is None else min(HANDOVER_S, limit_s // 10)
+
+
 @dataclass(frozen=True, slots=True)
 class Penalties:
     """The user's coefficients of the paper's reward (section 4.5): cost of a second of

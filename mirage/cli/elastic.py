@@ -164,6 +164,9 @@ def _train(args: argparse.Namespace) -> int:
     save_result(args.out, result)
     scores = ", ".join(f"{name} {value:.2f}" for name, value in result.scores.items())
     errors.print(escape(f"{args.out}: completion time in slots: {scores} ({result.wall_s:.0f} s)"))
+    if result.interrupted:
+        errors.print(escape(f"interrupted; {args.out} holds the best policy until then."))
+        return 130
     return 0
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -273,10 +274,10 @@ def in_words(state: LiveState, moves: Sequence[Move]) -> str:
 
 
 def _table(state: LiveState, now: Any) -> list[str]:
-    rows = [("JOB", "USER", "GPUS", "THROUGHPUT", "NODES", "")]
+    rows = []
     racks = state.topology.racks(state.assigned)
     for row, each in enumerate(state.jobs):
-        where = ",".join(share.node for share in each.shares)
+        where = _nodes(share.node for share in each.shares)
         spread = f" in {racks[row]} racks" if racks[row] > 1 else ""
         why = f"stays: {each.obstacle}" if each.obstacle else ""
         why = why or ("" if each.opt_in else "not opted in")
@@ -286,6 +287,8 @@ def _table(state: LiveState, now: Any) -> list[str]:
         )
     for job in state.waiting:
         rows.append((str(job.job_id), job.user, str(job.gpus), "-", "waits", job.reason))
+    note = "NOTE" if any(row[-1] for row in rows) else ""
+    rows.insert(0, ("JOB", "USER", "GPUS", "THROUGHPUT", "NODES", note))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     padded = (
         "  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True))
@@ -294,10 +297,16 @@ def _table(state: LiveState, now: Any) -> list[str]:
     return [line.rstrip() for line in padded]
 
 
+def _nodes(names: Iterable[str]) -> str:
+    """In the order of their numbers: n2 before n10."""
+    order = sorted(names, key=lambda name: [part.zfill(9) for part in re.split(r"(\d+)", name)])
+    return ",".join(order)
+
+
 def _move_words(state: LiveState, number: int, move: Move) -> list[str]:
     where = " and ".join(
-        f"job {each.job_id} ({each.user}) from {','.join(each.from_nodes)} to"
-        f" {','.join(each.to_nodes)}" + ("" if each.has_opted_in else ", if its owner opts in")
+        f"job {each.job_id} ({each.user}) from {_nodes(each.from_nodes)} to"
+        f" {_nodes(each.to_nodes)}" + ("" if each.has_opted_in else ", if its owner opts in")
         for each in move.relocations
     )
     total = float(move.after.sum())

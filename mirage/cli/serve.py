@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from mirage.config_sources import (
 from mirage.daemon.app import OpenPage, ServiceOptions, routing_table, serve, state_valid_s
 from mirage.daemon.metrics import parse_address
 from mirage.daemon.restraint import Acting
+from mirage.daemon.socket import closed_folder
 from mirage.domain import ActingMode
 from mirage.errors import InputError
 from mirage.provision.policies.registry import POLICIES, make_policy
@@ -127,6 +129,8 @@ def run(
         return 0
     if args.check:
         _check(loaded.config, socket)
+        if closed := closed_folder(Path(socket)) if socket else "":
+            print(f"warning: {closed}", file=sys.stderr)
         print("The configuration is good.")
         return 0
     options = ServiceOptions(

@@ -72,10 +72,18 @@ def _trouble(report: Json) -> str:
     return report["attention"]["trouble"] if report["attention"] else ""
 
 
+def _trouble_word(report: Json) -> str:
+    """A chain that ended badly is counted as what it is, such as `used-up`."""
+    trouble = _trouble(report)
+    return str(report["state"]) if trouble == Trouble.FAILED.value else trouble
+
+
 def headline(reports: Sequence[Json]) -> str:
     """How many chains there are, and how many of them need attention for what."""
-    counts = Counter(_trouble(report) for report in reports)
-    troubles = [f"{counts[each.value]} {each.value}" for each in Trouble if counts[each.value]]
+    counts = Counter(_trouble_word(report) for report in reports)
+    words = [each.value for each in Trouble]
+    words += sorted(counts.keys() - {"", *words})
+    troubles = [f"{counts[each]} {each}" for each in words if counts[each]]
     chains = several(len(reports), "chain")
     return f"{chains}: {listed(troubles)}" if troubles else f"{chains}, none needs attention"
 
@@ -130,6 +138,13 @@ def link_cells(link: Json, report: Json) -> list[str]:
         link["let_in_by"] or "-",
         *("-" if cost is None else format_duration(cost) for cost in costs),
     ]
+
+
+def told(report: Json) -> str:
+    """Below the links: what is wrong, and what happens next; of one that ended badly once."""
+    trouble = report["attention"]["words"] if report["attention"] else ""
+    ended = _trouble(report) == Trouble.FAILED.value
+    return "\n".join(filter(None, (trouble, "" if ended else report["next"])))
 
 
 class TopView(App[None]):
@@ -227,5 +242,4 @@ class TopView(App[None]):
             return
         for link in reversed(report["links"]):
             table.add_row(*link_cells(link, report))
-        trouble = report["attention"]["words"] if report["attention"] else ""
-        words.update("\n".join(dict.fromkeys(filter(None, (trouble, report["next"])))))
+        words.update(told(report))

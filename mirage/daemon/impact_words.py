@@ -52,7 +52,7 @@ def _handover_cost(found: Impact) -> list[str]:
     each = format_duration(found.handover_cost_s / found.training)
     return [
         f"{several(found.training, 'handover')} of training chains cost"
-        f" {hours(found.handover_cost_s)} h ({each} each) for saving and starting again. Time limit"
+        f" {format_duration(found.handover_cost_s)} ({each} each) for saving and starting again. Time limit"
         " that a predecessor does not use costs nothing more."
     ]
 

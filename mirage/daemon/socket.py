@@ -135,6 +135,8 @@ def serving(path: Path, source: Source) -> Iterator[None]:
             path.unlink()  # left by a daemon that was killed
         server = _Server(path, source)
         path.chmod(0o666)
+        if closed := closed_folder(path):
+            log.warning("%s", closed)
     except OSError as error:
         raise InputError(f"daemon.socket: can't listen at {path}: {error}") from error
     try:
@@ -142,6 +144,23 @@ def serving(path: Path, source: Source) -> Iterator[None]:
             yield
     finally:
         path.unlink(missing_ok=True)
+
+
+def closed_folder(path: Path) -> str:
+    """What keeps other users from the socket, in words: a folder that is closed to them. Empty:
+    nothing is seen to.
+    """
+    for folder in reversed(path.absolute().parents):
+        try:
+            mode = folder.stat().st_mode
+        except OSError:
+            return ""
+        if not mode & 0o001:
+            return (
+                f"daemon.socket: other users can't reach {path}: {folder} is closed to them (mode"
+                f" {mode & 0o7777:04o}); give a folder that is open, such as /run/mirage"
+            )
+    return ""
 
 
 def _refuse_if_in_use(path: Path) -> None:

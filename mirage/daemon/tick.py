@@ -19,7 +19,6 @@ from mirage.chain.handoff import short_handovers
 from mirage.chain.run_law import run_law
 from mirage.chain.tag import ChainTag, parse_tag
 from mirage.domain import (
-    HANDOVER_S,
     Action,
     Chain,
     ChainState,
@@ -29,6 +28,7 @@ from mirage.domain import (
     Mode,
     RunLaw,
     Snapshot,
+    assumed_handover_s,
 )
 from mirage.ports import Advice, BatchPolicy, ChainStore, Clock, Observation, Policy, Store
 from slurm_sim.seconds import DAY_S
@@ -228,7 +228,11 @@ def _observation(
         snapshot=snapshot,
         run_law=pair.run_law,
         short_handovers=pair.short_handovers,
-        handover_s=HANDOVER_S if pair.tag.handover_s is None else pair.tag.handover_s,
+        handover_s=(
+            assumed_handover_s(pair.predecessor.time_limit_s)
+            if pair.tag.handover_s is None
+            else pair.tag.handover_s
+        ),
         is_handover_known=pair.tag.handover_s is not None,
         gains=gains.get((pair.predecessor.job_id, pair.successor.job_id), ()),
     )

@@ -39,7 +39,7 @@ from mirage.elastic.schedule_log import LogTeacher, ScheduleLog
 from mirage.elastic.settings import ElasticSetting, Part
 from mirage.elastic.workload import ElasticJobs
 from mirage.errors import InputError
-from mirage.rl.fit import Progress, Report, seeded
+from mirage.rl.fit import FitResult, Progress, Report, seeded
 from mirage.rl.options import Count, Fraction, MethodOptions, Rate
 
 
@@ -100,6 +100,9 @@ def default_options(method: str) -> Options:
     )
 
 
+INTERRUPTED = "Its training was interrupted: it is the best policy until then."
+
+
 def default_teacher(method: str, setting: ElasticSetting) -> str:
     """Whom a policy copies first: the paper's DRF. Two policies are a rule when untrained."""
     if method == "gain":
@@ -139,6 +142,8 @@ class ElasticTrainingResult:
     """Mean completion time in slots on the validation sequences, by phase; and the teacher's."""
     wall_s: float
     cpu_s: float
+    interrupted: bool = False
+    """Whether Ctrl-C ended it: the policy is the best until then."""
 
 
 def train(plan: ElasticPlan, progress: Report | None = None) -> ElasticTrainingResult:
@@ -192,6 +197,7 @@ def _train_rounds(
         ),
         curve=scored,
         agreement=float("nan"),
+        interrupted=found.interrupted,
         scores=scores,
         wall_s=time.monotonic() - began,
         cpu_s=time.process_time() - cpu,
@@ -247,6 +253,7 @@ def _train_by_evolution(
         ),
         curve=curve,
         agreement=float("nan"),
+        interrupted=found.interrupted,
         scores=scores,
         wall_s=time.monotonic() - began,
         cpu_s=time.process_time() - cpu,
@@ -291,6 +298,7 @@ class _Training:
         self._rng = np.random.default_rng([int(Part.TRAINING), plan.seed])
         self._curve: list[Progress] = []
         self._scores: dict[str, float] = {}
+        self._interrupted = False
 
     def run(self) -> ElasticTrainingResult:
         began, cpu = time.monotonic(), time.process_time()
@@ -301,7 +309,8 @@ class _Training:
             self._scores["start"] = self._score()
         agreed = self._imitate() if phases != "online" else float("nan")
         if phases != "supervised":
-            self._scores["online"] = self._improve()
+            improved = self._improve()
+            self._scores["online"], self._interrupted = improved.score, improved.interrupted
         model = replace(
             self.model,
             networks=self.model.networks.eval(),
@@ -313,6 +322,7 @@ class _Training:
             model=model,
             curve=self._curve,
             agreement=agreed,
+            interrupted=self._interrupted,
             scores=self._scores,
             wall_s=time.monotonic() - began,
             cpu_s=time.process_time() - cpu,
@@ -366,7 +376,7 @@ class _Training:
         self._scores["supervised"] = self._score()
         return agreement(self.model.networks, examples)
 
-    def _improve(self) -> float:
+    def _improve(self) -> FitResult:
         options, model = self._options, self.model
         common: dict[str, Any] = {"seed": self.plan.seed}
         scoring: dict[str, Any] = {
@@ -389,7 +399,7 @@ class _Training:
                 options=options.online,
                 **common,
             )
-            return learn_online(learner, model.networks, options.online, **scoring).score
+            return learn_online(learner, model.networks, options.online, **scoring)
         proximal = ProximalLearner(
             model.networks,
             model.encoder(),
@@ -399,15 +409,15 @@ class _Training:
             options=options.proximal,
             **common,
         )
-        return learn_proximal(proximal, model.networks, options.proximal, **scoring).score
+        return learn_proximal(proximal, model.networks, options.proximal, **scoring)
 
-    def _federate(self, options: OnlineOptions, scoring: dict[str, Any]) -> float:
+    def _federate(self, options: OnlineOptions, scoring: dict[str, Any]) -> FitResult:
         make = partial(_member, self.plan, self._options)
         size = self.plan.clusters
         pool: MemberPool = (
             RayPool(make, size, self.plan.ray) if self.plan.ray else LocalPool(make, size)
         )
-        return learn_federated(pool, self.model.networks, options, **scoring).score
+        return learn_federated(pool, self.model.networks, options, **scoring)
 
 
 def begin_with(model: ElasticModel, start: ElasticModel) -> None:
@@ -471,5 +481,6 @@ def save_result(folder: Path, result: ElasticTrainingResult) -> None:
             agreement,
             "",
             f"Trained in {result.wall_s:.0f} s ({result.cpu_s:.0f} s of CPU time).",
+            *(["", INTERRUPTED] if result.interrupted else []),
         ],
     )

@@ -569,6 +569,17 @@ def test_check_says_whether_configuration_and_model_are_good(shell):
         assert said in bad.stderr
 
 
+def test_check_names_a_folder_that_keeps_users_from_the_socket(shell):
+    config = shell.folder / "mirage.toml"
+    closed = shell.folder / "closed"
+    closed.mkdir(mode=0o700)
+    config.write_text(f'[daemon]\nsocket = "{closed}/mirage.sock"\n[policy]\nname = "timer"\n')
+    said = shell.run("daemon", "--config", str(config), "--check")
+    assert said.returncode == 0
+    assert f"daemon.socket: other users can't reach {closed}/mirage.sock" in said.stderr
+    assert "mode 0700); give a folder that is open, such as /run/mirage" in said.stderr
+
+
 # --- what the commands of the client load, and what they show
 # --------------------------------------------------------
 

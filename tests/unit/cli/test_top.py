@@ -15,7 +15,7 @@ from textual.pilot import Pilot
 from textual.widgets import DataTable, Static
 
 from mirage.cli.main import main
-from mirage.cli.top_view import TopView, chain_cells, headline, shown
+from mirage.cli.top_view import TopView, chain_cells, headline, shown, told
 from mirage.errors import ClusterUnavailable
 
 NOW = int(time.time())
@@ -68,6 +68,7 @@ def chain(name: str, trouble: str = "", **more: Any) -> Json:
 
 QUIET, LATE = chain("quiet"), chain("tardy", "late")
 BROKEN, FAILED = chain("broken", "interrupted"), chain("lost", "failed", state="failed")
+USED_UP = chain("short", "failed", state="used-up")
 DONE = chain("finished", state="done", links=[])
 ALL = [QUIET, DONE, LATE, FAILED, BROKEN]
 
@@ -87,10 +88,16 @@ def test_what_needs_attention_is_first_and_what_is_over_is_no_news() -> None:
         ([], "0 chains, none needs attention"),
         (ALL, "5 chains: 1 interrupted, 1 failed and 1 late"),
         ([LATE, LATE], "2 chains: 2 late"),
+        ([FAILED, USED_UP, LATE], "3 chains: 1 failed, 1 late and 1 used-up"),
     ],
 )
 def test_the_headline_counts(reports: list[Json], words: str) -> None:
     assert headline(reports) == words
+
+
+def test_why_a_chain_ended_is_said_once() -> None:
+    assert told(USED_UP) == "short is failed."
+    assert told(LATE) == "tardy is late.\ntardy waits."
 
 
 def test_a_row_of_a_chain() -> None:

@@ -78,7 +78,7 @@ def test_training_handovers_have_a_cost_and_the_fallbacks_decisions_are_counted(
     assert (found.training, found.handover_cost_s) == (1, 900)
     assert found.fallbacks == {"stale": 2, "out-of-range": 1}
     words = " ".join(sentences(found))
-    assert "1 handover of training chains cost 0.25 h (15 min each)" in words
+    assert "1 handover of training chains cost 15 min (15 min each)" in words
     assert "Time limit that a predecessor does not use costs nothing more." in words
     assert "Decisions by the fallback: 75.0% (out-of-range 25.0%, stale 50.0%)." in words
 

@@ -445,7 +445,9 @@ def test_a_lead_beyond_the_limit_ends_the_job_at_its_start(store):
 
 def test_the_chain_tells_what_its_handovers_cost(store):
     plain, observation = observed([running(), waiting()], store)
-    assert (observation.handover_s, observation.is_handover_known) == (600, False)
+    assert (observation.handover_s, observation.is_handover_known) == (360, False)  # of 1 h
+    _, brief = observed([running(time_limit_s=120), waiting()], store)
+    assert brief.handover_s == 12  # no link would be worth ten minutes
     comment = f"{waiting().comment} cost=90"
     decision, observation = observed([running(), waiting(comment=comment)], store)
     assert (observation.handover_s, observation.is_handover_known) == (90, True)

@@ -151,6 +151,28 @@ def test_evolution_learns_to_keep_away_from_neighbours(crowded, tmp_path):
     assert all(torch.equal(kept[name], state[name]) for name in state)
 
 
+def test_a_card_says_that_the_training_was_interrupted(crowded, tmp_path):
+    def interrupt(row):
+        if row.round == 2:
+            raise KeyboardInterrupt
+
+    options = EvolutionOptions(
+        hidden=2, generations=8, pairs=2, sequences=2, slots=4, validation=2, score_every=1
+    )
+    result = train(
+        ElasticPlan(
+            setting=crowded,
+            method="gain",
+            options=options,
+            teacher=default_teacher("gain", crowded),
+        ),
+        interrupt,
+    )
+    assert result.interrupted
+    save_result(tmp_path / "m", result)
+    assert "Its training was interrupted" in (tmp_path / "m" / "card.md").read_text()
+
+
 @pytest.mark.parametrize(
     ("name", "setting_name", "share"),
     [("elastic-small", "small", 0.95), ("elastic-known", "small-known", 0.995)],

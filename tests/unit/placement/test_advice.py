@@ -67,7 +67,15 @@ def test_who_has_not_opted_in_is_a_constraint_of_run_and_named_by_advise():
     site.run(1, "n1,n5", comment="my own words")
     assert advise(site.state(), TERMS) == ()
     (move,) = advise(site.state(), Terms(pause_s=120, horizon_s=14_400, only_opted_in=False))
-    assert "if its owner opts in" in in_words(site.state(), [move])
+    words = in_words(site.state(), [move])
+    assert "if its owner opts in" in words
+    assert words.splitlines()[1].split() == ["JOB", "USER", "GPUS", "THROUGHPUT", "NODES", "NOTE"]
+
+
+def test_nodes_are_in_the_order_of_their_numbers():
+    site = LiveSite()
+    site.run(1, "n5,n1")
+    assert "n1,n5 in 2 racks" in in_words(site.state(), ())
 
 
 @pytest.mark.parametrize(
