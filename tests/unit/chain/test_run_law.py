@@ -79,8 +79,10 @@ def test_a_run_that_the_present_link_cut_short_is_censored():
     first, present = links(20, 1)
     present = replace(present, job_id=JOB.job_id, start_s=first.end_s - 60, end_s=None)
     assert run_law([first, present], JOB) == RunLaw((LIMIT_S,), (1.0,), 0)
-    after_it = replace(present, start_s=first.end_s + 60)
-    assert run_law([first, after_it], JOB).runs_s == (20 * H, LIMIT_S)
+    at_once = replace(present, start_s=first.end_s, eligible_s=first.end_s - 60)
+    assert run_law([first, at_once], JOB).early == 0, "it ended in the second in which it was asked"
+    by_slurm = replace(at_once, eligible_s=first.end_s)
+    assert run_law([first, by_slurm], JOB).runs_s == (20 * H, LIMIT_S)
 
 
 @pytest.mark.parametrize(
