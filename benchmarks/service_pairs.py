@@ -8,8 +8,9 @@ A seed draws when pairs begin, at any second of a month. 48h: both jobs have 48 
 nodes in turn. mixed: sizes and limits of all kinds, drawn as for training
 (`mirage.provision.learn.drawing.Mix`). A state beyond training is asked at the edge of training.
 Where that changes the answer, the fallback decides: `quantile` on recent waits. What would start at
-once is held. Each pair is a row, written as it is measured; rows that `--out` has are kept. The
-tables are printed at the end: hours as means over all seeds, and the cut of each seed.
+once is held. `plan`: who releases by Slurm's plan alone. Each pair is a row, written as it is
+measured; rows that `--out` has are kept. The tables are printed at the end: hours as means over all
+seeds, and the cut of each seed.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from mirage.provision.evaluation.case import Case
 from mirage.provision.evaluation.sampling import sample
 from mirage.provision.learn.background import Background
 from mirage.provision.learn.drawing import Drawing, Mix, fixed_pair
+from mirage.provision.learn.episode import Episode
 from mirage.provision.learn.inputs import read_inputs
 from mirage.provision.learn.model import States, would_start_now
 from mirage.provision.learn.ranges import clipped, outside
@@ -95,6 +97,13 @@ def choice(policy: LearnedPolicy, case: Case, penalties: Penalties) -> tuple[int
     return len(case.episode), fallen
 
 
+def plan_point(episode: Episode) -> int:
+    """The first decision point at which Slurm's plan, by time limits and without later arrivals, has
+    a wait that is not shorter than the time left.
+    """
+    return int(np.append(episode.forecast_s >= episode.remaining_s[: len(episode)], True).argmax())
+
+
 def measured(policy: LearnedPolicy, case: Case) -> dict[str, Any]:
     """What a row has of a pair; hours."""
     episode = case.episode
@@ -103,6 +112,7 @@ def measured(policy: LearnedPolicy, case: Case) -> dict[str, Any]:
         "load": episode.load.value,
         "points": len(episode),
         "reactive_h": round(episode.reactive_wait_s / HOUR_S, 3),
+        "plan": outcome(case, plan_point(episode), ""),
     }
     for penalties in TASTES:
         point, fallen = choice(policy, case, penalties)
@@ -126,6 +136,7 @@ def outcome(case: Case, point: int, prefix: str) -> dict[str, float]:
 def summary(rows: Sequence[dict[str, Any]], taste: str) -> dict[str, Any]:
     """Of pairs of one kind and load."""
     reactive_h = np.array([row["reactive_h"] for row in rows])
+    plan = [row["plan"]["overlap_h"] for row in rows]
     names = ("interruption_h", "overlap_h", "oracle_interruption_h", "oracle_overlap_h", "fallback")
     values = {name: np.array([row[taste][name] for row in rows]) for name in names}
     weight, other = map(float, taste.split(":"))
@@ -147,6 +158,7 @@ def summary(rows: Sequence[dict[str, Any]], taste: str) -> dict[str, Any]:
             1 - float(values["oracle_interruption_h"].sum() / max(reactive_h.sum(), 1e-9)), 3
         ),
         "cuts": [round(float(cut), 2) for cut in cuts],
+        "plan_overlap_h": round(float(np.mean(plan)), 2),
         "regret": round(float((ours - best).sum()) / gain, 3) if gain > 0.5 * len(rows) else None,
     }
 

@@ -83,8 +83,9 @@ def _oracle() -> ChainMethod:
     return ChainMethod(
         name=ORACLE,
         about=(
-            "lets a successor in at the last hour from which it starts in time: it knows the"
-            " future, but not what its own later releases change"
+            "lets a training chain's successor in at the last hour from which it starts in time,"
+            " a service's where its penalty is least: it knows the future, but not what its own"
+            " later releases change"
         ),
     )
 
