@@ -124,8 +124,9 @@ def union_s(spans: Iterable[tuple[int, int]]) -> int:
 def figures(
     plan: ChainPlan, jobs: Sequence[JobRecord], notes: Sequence[Note], end_s: int
 ) -> Figures:
-    """``jobs``: the chain's. All is nought where none of them started."""
-    ran = sorted((job for job in jobs if job.start_s), key=lambda job: job.start_s or 0)
+    """``jobs``: the chain's. All is nought where none of them started before ``end_s``."""
+    started = (job for job in jobs if job.start_s and job.start_s < end_s)
+    ran = sorted(started, key=lambda job: job.start_s or 0)
     if not ran:
         return Figures(**dict.fromkeys(Figures.__annotations__, 0))  # type: ignore[arg-type]
     spans = [(job.start_s or 0, min(job.end_s or end_s, end_s)) for job in ran]

@@ -66,6 +66,8 @@ def test_figures():
     assert found.cut_young == 0
     assert figures(PLAN, [link(1, 10, 11)], [], END_S).cut_young == 1
     assert figures(PLAN, [], [], END_S).wall_h == 0
+    after = link(4, END_S / HOUR_S + 1, None)
+    assert figures(PLAN, [*JOBS, after], NOTES, END_S) == found
 
 
 def test_all_is_well():
