@@ -74,16 +74,16 @@ def _is_short(handoff: Handoff, least_run_s: int | None) -> bool:
     entered_s = link.released_s or link.eligible_s
     hardly_waited = entered_s is not None and link.start_s - entered_s < least_s
     is_early = before.end_s - before.start_s < least_s
-    return is_early and hardly_waited and _was_there(before, link)
+    return is_early and hardly_waited and was_there(before, link)
 
 
 def _cut_short_s(predecessor: Link, successor: Link) -> int:
-    if not _was_there(predecessor, successor) or predecessor.expected_end_s is None:
+    if not was_there(predecessor, successor) or predecessor.expected_end_s is None:
         return 0
     return max(0, predecessor.expected_end_s - (predecessor.end_s or 0))
 
 
-def _was_there(predecessor: Link, successor: Link) -> bool:
+def was_there(predecessor: Link, successor: Link) -> bool:
     """Whether the successor had started before its predecessor ended. Slurm counts whole seconds.
 
     Where both fall on one second, it had if it was let into the queue before that.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from mirage.chain.handoff import was_there
 from mirage.domain import Job, JobState, Link, RunLaw
 
 MOST_LINKS = 20
@@ -44,25 +45,13 @@ def _run(link: Link, started: Sequence[Link], limit_s: int) -> _Run:
     """``started``: all links that have started, the present one too, as it may have asked."""
     assert link.start_s is not None
     assert link.end_s is not None
-    was_asked = any(
-        other.segment > link.segment and _was_there(other, link.end_s) for other in started
-    )
+    was_asked = any(other.segment > link.segment and was_there(link, other) for other in started)
     run_s = max(link.end_s - link.start_s, 0)
     if run_s >= limit_s:
         return limit_s, True
     # Backfill may have shortened its limit (`--time-min`): then that one ended it.
     is_early = link.expected_end_s is None or link.end_s < link.expected_end_s
     return run_s, link.state in _BY_ITSELF and is_early and not was_asked
-
-
-def _was_there(successor: Link, end_s: int) -> bool:
-    """Whether it ran as its predecessor ended. One that started in that second did if it competed
-    for nodes before: a script may end at once when it is asked.
-    """
-    if successor.start_s is None or successor.start_s > end_s:
-        return False
-    competed = successor.eligible_s is not None and successor.eligible_s < end_s
-    return competed or successor.start_s < end_s
 
 
 def _product_limit(runs: Sequence[_Run]) -> tuple[tuple[int, ...], tuple[float, ...]]:
