@@ -374,6 +374,8 @@ def _show(report: Json) -> None:
         console.print("  It does not grow: somebody queues for its nodes.")
     if (refused := report.get("refused")) and not report["end"]:
         console.print(f"  Slurm refuses a task, and is asked again: {escape(refused)}")
+    if (stuck := report.get("stuck")) and not report["end"]:
+        console.print(f"  Slurm can't start these tasks as they are: {escape(stuck)}")
 
 
 # --- stop

@@ -68,6 +68,8 @@ class _Running(ActiveJob):
     measured: list[Measurement] = field(default_factory=list)
     mark: tuple[int, int, int, int] | None = None
     """When the present shape was first seen, at which step, with how many workers and PSs."""
+    stuck: str | None = None
+    """Tasks that can't start as they are, as they were logged last."""
 
     def alive(self, role: Role) -> list[ElasticTask]:
         return [
@@ -306,9 +308,11 @@ class Controller:
             if not self._actuator.carry_out(job, acts, now_s):
                 _lessen(allowed)
             self._keep_to(job, acts)
-            files.write_status(
-                job.folder, status_table(view, job.sizes, self._options.slot_s, time.time())
-            )
+            shown = status_table(view, job.sizes, self._options.slot_s, time.time())
+            files.write_status(job.folder, shown)
+            if shown["stuck"] not in (None, job.stuck):
+                log.warning("%s: Slurm can't start as they are: %s", name, shown["stuck"])
+            job.stuck = shown["stuck"]
             if job.journal.record.end:
                 log.info("%s: %s, %s", name, job.journal.record.end, job.journal.record.why)
                 del self._jobs[name]

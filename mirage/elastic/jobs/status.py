@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from mirage.domain import Job
 from mirage.elastic.jobs.journal import ElasticRecord
 from mirage.elastic.jobs.plan import JobView
 from mirage.elastic.jobs.request import Role
 from mirage.elastic.jobs.sizes import Sizes
+from mirage.reasons import ReasonKind, kind_of
 
 Json = dict[str, Any]
 
@@ -26,6 +29,7 @@ def status_table(view: JobView, sizes: Sizes | None, slot_s: int, at_s: float) -
         "wanted": None if sizes is None else {"workers": sizes.workers, "servers": sizes.servers},
         "held_back": not view.grow,
         "refused": refusal(record),
+        "stuck": stuck(record, view.jobs),
         "step": seen.step if seen else None,
         "steps": seen.steps if seen else None,
         "steps_per_s": seen.steps_per_s if seen else None,
@@ -47,6 +51,18 @@ def status_table(view: JobView, sizes: Sizes | None, slot_s: int, at_s: float) -
             for task in record.alive
         ],
     }
+
+
+def stuck(record: ElasticRecord, jobs: Mapping[str, Job]) -> str | None:
+    """Which tasks Slurm has taken but can't start as they are, and why, in words; None: none."""
+    names: dict[str, list[str]] = {}
+    for task in record.alive:
+        job = jobs.get(task.name)
+        if job is not None and job.is_pending and kind_of(job.reason) is ReasonKind.CANNOT_RUN:
+            names.setdefault(job.reason, []).append(task.name)
+    if not names:
+        return None
+    return "; ".join(f"{', '.join(tasks)} ({reason})" for reason, tasks in sorted(names.items()))
 
 
 def state_of(view: JobView) -> str:

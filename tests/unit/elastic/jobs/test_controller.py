@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from mirage.domain import JobState, Snapshot
 from mirage.elastic.jobs import folder as files
 from mirage.elastic.jobs.journal import JobJournal
 from mirage.elastic.jobs.limits import JobCounts
@@ -202,6 +203,28 @@ def test_no_answer_of_slurm_costs_only_the_cycle(site: ElasticSite) -> None:
     site.cluster.empty_queue_answers = 2
     site.run(controller, 30)
     assert site.tasks() == before
+
+
+def test_a_task_that_can_not_start_is_told_once(
+    site: ElasticSite, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = site.add()
+    seen = site.cluster.snapshot
+
+    def too_long() -> Snapshot:
+        jobs = [
+            replace(job, state=JobState.PENDING, reason="PartitionTimeLimit", start_s=None)
+            for job in seen().jobs
+        ]
+        return replace(seen(), jobs=tuple(jobs))
+
+    monkeypatch.setattr(site.cluster, "snapshot", too_long)
+    controller = site.controller()
+    for _ in range(3):
+        controller.cycle()
+    stuck = files.read_status(folder)["stuck"]
+    assert "(PartitionTimeLimit)" in stuck
+    assert caplog.text.count("Slurm can't start as they are") == 1
 
 
 def test_status_has_what_slurm_says_against_a_task(site: ElasticSite) -> None:
