@@ -29,6 +29,7 @@ from mirage.routing.model import read_model
 from slurm_sim.seconds import HOUR_S
 
 BASE = "-p A,B"
+SPEEDLESS = "without `speeds`"
 Row = dict[str, list[float]]
 RATIOS = {
     "gpu_h": "GPU hours",
@@ -49,7 +50,7 @@ SIMPLE = {
     BASE: stream.everywhere,
     "best-fit": stream.best_fit,
     "default rule": stream.room_rule,
-    "without `speeds`": without_speeds,
+    SPEEDLESS: without_speeds,
 }
 
 
@@ -105,6 +106,10 @@ def print_table(source: str, kept: dict[str, Any]) -> None:
             *(ratio(each, rows[BASE], key, windows) for key in ratios),
         ]
         print(f"| {name} | " + " | ".join(cells) + " |")
+    if SPEEDLESS in shown:
+        for name in [each for each in shown if each != SPEEDLESS]:
+            to_it = ratio(shown[name], rows[SPEEDLESS], "completion_h", windows)
+            print(f"completion of {name} to that of {SPEEDLESS}: {to_it}")
 
 
 def main() -> None:

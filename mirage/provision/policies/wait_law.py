@@ -128,10 +128,18 @@ def least_loss(law: WaitLaw, runs: RunLaw, handover_s: float) -> float:
     """
     ages_s = np.linspace(0, runs.runs_s[-1], AGES + 1)
     late_s, lasts_s = np.zeros_like(ages_s), np.zeros_like(ages_s)
+    shares, seconds = sums_from(law.shares), sums_from(law.shares * law.waits_s)
     for run_s, share in zip(runs.runs_s, runs.shares, strict=True):
         # At the predecessor's end Slurm's own dependency lets the successor in.
-        released_s = np.minimum(ages_s, run_s)[:, None]
-        late_s += share * (np.maximum(released_s + law.waits_s - run_s, 0) @ law.shares)
-        lasts_s += share * (released_s[:, 0] + law.waits_s @ law.shares)
+        released_s = np.minimum(ages_s, run_s)
+        left_s = run_s - released_s
+        longer = np.searchsorted(law.waits_s, left_s, side="right")
+        late_s += share * (seconds[longer] - left_s * shares[longer])
+        lasts_s += share * (released_s + seconds[0])
     losses = (handover_s + late_s) / np.maximum(lasts_s, 1.0)
     return float(min(1.0, losses.min()))
+
+
+def sums_from(values: Floats) -> Floats:
+    """(n + 1,): of ``values`` from each of their n places on, and 0 beyond."""
+    return np.append(np.cumsum(values[::-1])[::-1], 0.0)
