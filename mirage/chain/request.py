@@ -37,7 +37,7 @@ from mirage.chain.script import (
     Then,
 )
 from mirage.chain.tag import MAX_LEAD_S, MAX_PENALTY, MAX_SEGMENTS, MAX_WORD_S
-from mirage.domain import SIGNAL_SLACK_S, Mode, Penalties
+from mirage.domain import SIGNAL_SLACK_S, Mode, Penalties, expected_limit_s
 from mirage.errors import InputError
 from slurm_sim.files import read_bytes
 
@@ -490,7 +490,7 @@ def _least_run_s(own: Mapping[str, str]) -> int | None:
     return min(_duration(own, "min-runtime", 0), MAX_WORD_S) if "min-runtime" in own else None
 
 
-def _handover_cost_s(own: Mapping[str, str], time_limit: str | None) -> int | None:
+def _handover_cost_s(own: Mapping[str, str], time_limit: str | None, lead_s: int) -> int | None:
     """None: its owner does not say."""
     if "handover-cost" not in own:
         return None
@@ -503,10 +503,12 @@ def _handover_cost_s(own: Mapping[str, str], time_limit: str | None) -> int | No
         limit_s = parse_time_limit(time_limit) if time_limit else None
     except ValueError:  # sbatch says so
         limit_s = None
-    if cost_s > MAX_WORD_S or (limit_s is not None and cost_s >= limit_s):
+    run_s = expected_limit_s(limit_s, lead_s)
+    if cost_s > MAX_WORD_S or (run_s is not None and cost_s >= run_s):
+        until = " until its signal" if lead_s else ""
         raise InputError(
             f"--handover-cost {own['handover-cost']}: a link of --time {time_limit or 'any'} would"
-            " make no progress: give the time to save and to start again"
+            f" make no progress{until}: give the time to save and to start again"
         )
     return cost_s
 
@@ -524,7 +526,7 @@ def _handover(
         max_overlap_s=None if overlap == "UNLIMITED" else _duration(own, "max-overlap", 0),
         health_command=own.get("health-command", ""),
         health_count=_number(own, "health-count", 3, 1, 1000),
-        cost_s=_handover_cost_s(own, time_limit),
+        cost_s=_handover_cost_s(own, time_limit, limit_signal.lead_s if limit_signal else 0),
     )
 
 

@@ -229,7 +229,7 @@ def _environment() -> dict[bytes, bytes]:
 def _start_chain(request: CommandLine, ask: Ask) -> int:
     from mirage.chain.submission import Interruptions, submit_chain
     from mirage.cli.service_check import tell_if_nobody_watches
-    from mirage.cli.submit import dry_run, prepare, tell_if_it_cannot_start
+    from mirage.cli.submit import dry_run, links_in_words, prepare, tell_if_it_cannot_start
 
     options = tuple(option for option in request.options if option.name != "parsable")
     chain = prepare(replace(request, options=options), ask, "mirage-sbatch")
@@ -252,9 +252,7 @@ def _start_chain(request: CommandLine, ask: Ask) -> int:
                 f" {chain_id}`",
                 file=sys.stderr,
             )
-        following = ", then each link queues the next" if len(jobs) < segments else ""
-        ids = " ".join(map(str, jobs))
-        print(f"mirage: chain {chain_id}: {segments} links, jobs {ids}{following}", file=sys.stderr)
+        print(f"mirage: chain {chain_id}: {links_in_words(segments, jobs)}", file=sys.stderr)
         tell_if_it_cannot_start("mirage", chain_id, jobs[0])
         if segments > 1:
             tell_if_nobody_watches("mirage")

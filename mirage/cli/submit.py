@@ -252,12 +252,14 @@ def _show_chain(settings: ChainSettings, jobs: Sequence[int], as_json: bool) -> 
         then = [{"script": it.script, "job_id": it.job_id} for it in read_then(settings.folder)]
         _print_json({**chain, "jobs": links, "then": then})
         return
-    print(
-        f"Submitted chain {settings.chain_id}: {settings.segments} links, jobs"
-        f" {' '.join(map(str, jobs))}",
-        end="",
-    )
-    print(", then each link queues the next" if len(jobs) < settings.segments else "")
+    print(f"Submitted chain {settings.chain_id}: {links_in_words(settings.segments, jobs)}")
+
+
+def links_in_words(segments: int, jobs: Sequence[int]) -> str:
+    """How many links a chain has at most, and the jobs of those that are queued."""
+    links = "1 link, job" if segments == 1 else f"{segments} links, jobs"
+    following = ", then each link queues the next" if len(jobs) < segments else ""
+    return f"{links} {' '.join(map(str, jobs))}{following}"
 
 
 def _print_json(document: object) -> None:

@@ -548,6 +548,16 @@ def test_every_option_of_the_manual_is_in_the_table() -> None:
             "no meaning without --mode service",
         ),
         (
+            [
+                "--segments=2",
+                "--handover-cost=1h",
+                "--time=2:00:00",
+                "--signal=B:USR1@3600",
+                "train.sbatch",
+            ],
+            "--handover-cost 1h: a link of --time 2:00:00 would make no progress until its signal",
+        ),
+        (
             ["--segments=2", "--handover-cost=3h", "--time=2:00:00", "train.sbatch"],
             "--handover-cost 3h: a link of --time 2:00:00 would make no progress",
         ),
