@@ -15,8 +15,8 @@ from mirage.assess.plan import AssessmentPlan
 from mirage.assess.simulated import main_row
 from mirage.assess.verdict import headline, judged_days, sentences
 from mirage.assess.waits import CAUSES, WaitRow
-from mirage.errors import MirageError
 from mirage.figures.charts import bar_chart
+from mirage.figures.output import write_texts
 from mirage.figures.page import (
     Cells,
     DataTable,
@@ -35,7 +35,6 @@ from mirage.figures.page import (
 from mirage.figures.words import MINUS, NOTHING, hours, number, percent, several
 from mirage.provision.chains.evaluation import ChainsEvaluation
 from mirage.provision.evaluation.report.words import nodes_words
-from slurm_sim.files import filling
 from slurm_sim.seconds import HOUR_S
 
 SCHEMA = 1
@@ -90,12 +89,7 @@ def write(plan: AssessmentPlan, found: SiteAssessment, origin: dict[str, Any]) -
         PAGE: render(report_page(found, origin)),
         RESULTS: json.dumps(result, indent=1, default=str) + "\n",
     }
-    try:
-        with filling(plan.out) as fresh:
-            for name, text in texts.items():
-                (fresh / name).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise MirageError(f"--out {plan.out}: can't be written ({error.strerror}).") from error
+    write_texts(plan.out, texts)
     return result
 
 

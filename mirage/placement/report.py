@@ -9,7 +9,6 @@ from typing import Any
 
 from markupsafe import Markup
 
-from mirage.errors import MirageError
 from mirage.figures.charts import (
     LABELS,
     Curve,
@@ -20,6 +19,7 @@ from mirage.figures.charts import (
     plane,
 )
 from mirage.figures.estimate import Estimate
+from mirage.figures.output import write_texts
 from mirage.figures.page import (
     DataTable,
     Legend,
@@ -35,7 +35,6 @@ from mirage.figures.page import (
 )
 from mirage.figures.svg import WIDTH, Scale, chart, rect, text, ticks
 from mirage.placement.evaluation import verdict
-from slurm_sim.files import filling
 
 Json = Mapping[str, Any]
 PAGE, RESULTS = "report.html", "results.json"
@@ -46,13 +45,7 @@ _COLOURS = 12
 def save(results: Json, folder: Path) -> list[Path]:
     """Writes both files, whole; returns them. Raises MirageError."""
     texts = {PAGE: page(results), RESULTS: json.dumps(results, indent=1) + "\n"}
-    try:
-        with filling(folder) as fresh:
-            for name, content in texts.items():
-                (fresh / name).write_text(content, encoding="utf-8")
-    except OSError as error:
-        raise MirageError(f"{folder}: can't be written ({error.strerror}).") from error
-    return [folder / name for name in texts]
+    return write_texts(folder, texts)
 
 
 def page(results: Json) -> str:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from mirage.errors import MirageError
 from mirage.figures.charts import Curve, curve_chart, curve_style, curve_swatch, plane
+from mirage.figures.output import write_texts
 from mirage.figures.page import (
     DataTable,
     Legend,
@@ -25,7 +25,6 @@ from mirage.figures.page import (
     origin_table,
     render,
 )
-from slurm_sim.files import filling
 
 Json = dict[str, Any]
 PAGE, RESULTS = "report.html", "results.json"
@@ -53,13 +52,7 @@ _STREAMS = {
 def save(results: Json, folder: Path) -> list[Path]:
     """Writes both files, whole; returns them. ``results`` has its `provenance`. Raises MirageError."""
     texts = {PAGE: page(results), RESULTS: json.dumps(results, indent=1) + "\n"}
-    try:
-        with filling(folder) as fresh:
-            for name, text in texts.items():
-                (fresh / name).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise MirageError(f"{folder}: can't be written ({error.strerror}).") from error
-    return [folder / name for name in texts]
+    return write_texts(folder, texts)
 
 
 def page(results: Json) -> str:

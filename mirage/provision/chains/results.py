@@ -10,10 +10,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from mirage.errors import MirageError
+from mirage.figures.output import write_texts
 from mirage.provision.chains.evaluation import ChainPlan, ChainsEvaluation, headline
 from mirage.provision.chains.trial import ChainTrial
-from slurm_sim.files import filling
 
 SCHEMA = 1
 """Raised when a key or a column changes its meaning or goes."""
@@ -74,12 +73,7 @@ def write(folder: Path, found: ChainsEvaluation, record: dict[str, Any], page: s
         PAGE: page,
         RESULTS: json.dumps(record, indent=1, allow_nan=False) + "\n",
     }
-    try:
-        with filling(folder) as fresh:
-            for name, text in texts.items():
-                (fresh / name).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise MirageError(f"--out {folder}: can't be written ({error.strerror}).") from error
+    write_texts(folder, texts)
 
 
 def _csv(trials: Iterable[ChainTrial]) -> str:

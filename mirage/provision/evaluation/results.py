@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 
 from mirage.domain import Penalties
-from mirage.errors import MirageError
+from mirage.figures.output import write_texts
 from mirage.figures.resample import LEVEL
 from mirage.provision.evaluation.comparison import Comparison
 from mirage.provision.evaluation.metrics import EDGES_H, ratio_text
 from mirage.provision.evaluation.protocol import ORACLE, EpisodeTrial
-from slurm_sim.files import filling
 from slurm_sim.seconds import HOUR_S
 
 SCHEMA = 1
@@ -160,9 +159,4 @@ def write(folder: Path, comparison: Comparison, record: Json, page: str) -> None
         EPISODES: _csv(comparison),
         RESULTS: json.dumps(record, indent=1, allow_nan=False) + "\n",
     }
-    try:
-        with filling(folder) as fresh:
-            for name, text in texts.items():
-                (fresh / name).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise MirageError(f"--out {folder}: can't be written ({error.strerror}).") from error
+    write_texts(folder, texts)

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from mirage.errors import InputError, MirageError
+from mirage.errors import InputError
 from mirage.figures.charts import bar_chart
+from mirage.figures.output import write_texts
 from mirage.figures.page import (
     DataTable,
     Notes,
@@ -44,7 +45,6 @@ from mirage.provision.starts.score import (
     calibration_of,
     scores,
 )
-from slurm_sim.files import filling
 from slurm_sim.seconds import DAY_S, HOUR_S
 
 SCHEMA = 1
@@ -192,12 +192,7 @@ def _write(plan: WaitsPlan, found: WaitsEvaluation) -> None:
         PAGE: page(plan, found),
         RESULTS: json.dumps(found.record, indent=1, allow_nan=False) + "\n",
     }
-    try:
-        with filling(plan.out) as fresh:
-            for name, text in texts.items():
-                (fresh / name).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise MirageError(f"--out {plan.out}: can't be written ({error.strerror}).") from error
+    write_texts(plan.out, texts)
 
 
 def sentence(found: WaitsEvaluation) -> str:
