@@ -56,7 +56,7 @@ StreamRule = Callable[[Arriving], str]
 """Names a partition, or several with commas."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class StreamOutcome:
     """A stream's jobs and what they took."""
 
@@ -265,13 +265,13 @@ class Stream:
         )
         span_s = max(ends) - min(submits)
         return StreamOutcome(
-            tuple(start - submit for start, submit in zip(starts, submits, strict=True)),
-            tuple(end - submit for end, submit in zip(ends, submits, strict=True)),
-            used / (gpus * span_s),
-            used / HOUR_S,
-            span_s / HOUR_S,
-            self._sim.energy_j() / 3.6e6,
-            tuple(self._at(over, at_s) for at_s in range(min(submits), max(ends), HOUR_S)),
+            wait_s=tuple(start - submit for start, submit in zip(starts, submits, strict=True)),
+            completion_s=tuple(end - submit for end, submit in zip(ends, submits, strict=True)),
+            utilization=used / (gpus * span_s),
+            gpu_h=used / HOUR_S,
+            span_h=span_s / HOUR_S,
+            energy_kwh=self._sim.energy_j() / 3.6e6,
+            hourly=tuple(self._at(over, at_s) for at_s in range(min(submits), max(ends), HOUR_S)),
         )
 
     def _at(self, over: Sequence[JobRecord], at_s: int) -> Hour:

@@ -216,18 +216,9 @@ def _train_by_evolution(
     model = new_model(plan.method, setting, rule, hidden=(options.hidden,), seed=plan.seed)
     network = model.networks.policy
     assert isinstance(network, GainNetwork)
-    rng = np.random.default_rng([int(Part.TRAINING), plan.seed])
-    learner = EvolutionLearner(
-        network,
-        setting.world,
-        lambda count: [setting.draw(rng) for _ in range(count)],
-        knows_speeds=setting.knows_speeds,
-        options=options,
-        seed=plan.seed,
-    )
+    learner = _evolution_learner(plan, options, network)
     validation = setting.sequences(Part.VALIDATION, 0, options.validation)
     curve: list[Progress] = []
-
     scored: list[float] = []
 
     def score() -> float:
@@ -257,6 +248,20 @@ def _train_by_evolution(
         scores=scores,
         wall_s=time.monotonic() - began,
         cpu_s=time.process_time() - cpu,
+    )
+
+
+def _evolution_learner(
+    plan: ElasticPlan, options: EvolutionOptions, network: GainNetwork
+) -> EvolutionLearner:
+    rng = np.random.default_rng([int(Part.TRAINING), plan.seed])
+    return EvolutionLearner(
+        network,
+        plan.setting.world,
+        lambda count: [plan.setting.draw(rng) for _ in range(count)],
+        knows_speeds=plan.setting.knows_speeds,
+        options=options,
+        seed=plan.seed,
     )
 
 

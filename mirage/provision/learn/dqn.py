@@ -162,7 +162,7 @@ class Future(NamedTuple):
     """(n,): the decision point at the horizon, for where it is not over."""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class DqnLearner:
     """The Q-network, its target network and its memory.
 
@@ -245,10 +245,10 @@ class DqnLearner:
             return list(self.generator.choice(visited, (updates, size)))
         return np.array_split(visited, math.ceil(len(visited) / size))[:updates]
 
-    def _lesson(self, replay: RolloutStates, slots: Ints) -> Lookahead:
-        return Lookahead.of(replay, slots, self.options, float(self.network.scale_h))
+    def _lesson(self, replay: RolloutStates, slots: Ints) -> LookaheadLesson:
+        return LookaheadLesson.of(replay, slots, self.options, float(self.network.scale_h))
 
-    def _update(self, points: Points, lesson: Lookahead) -> Tensor:
+    def _update(self, points: Points, lesson: LookaheadLesson) -> Tensor:
         found = self.network.values(points.states(lesson.slots), lesson.asked)
         loss = torch.nn.functional.mse_loss(found.q, self._targets(points, lesson))
         balance = gate_loss(found, self.network.shape)
@@ -256,7 +256,7 @@ class DqnLearner:
         self._target.count_step()
         return loss.detach()
 
-    def _targets(self, points: Points, lesson: Lookahead) -> Tensor:
+    def _targets(self, points: Points, lesson: LookaheadLesson) -> Tensor:
         """(n, m, 2): the rewards, in the network's units, that Q of submitting and of waiting
         should be.
         """
@@ -268,7 +268,7 @@ class DqnLearner:
         return torch.stack([lesson.submit, wait], dim=-1).float()
 
 
-class Lookahead(NamedTuple):
+class LookaheadLesson(NamedTuple):
     """What n slots teach, on the device; rewards in the network's units."""
 
     slots: Tensor
@@ -289,7 +289,7 @@ class Lookahead(NamedTuple):
     @classmethod
     def of(
         cls, replay: RolloutStates, slots: Ints, options: DqnOptions, unit_h: float
-    ) -> Lookahead:
+    ) -> LookaheadLesson:
         """``unit_h``: of the network's rewards."""
         points = replay.points
         future = replay.after(slots, options.ahead)
@@ -304,10 +304,12 @@ class Lookahead(NamedTuple):
             points.asked(replay.shares, future.reached),
         )
 
-    def split(self, sizes: list[int]) -> Iterator[Lookahead]:
+    def split(self, sizes: list[int]) -> Iterator[LookaheadLesson]:
         """Batches of these sizes."""
         edges = np.cumsum(sizes)[:-1].tolist()
-        return map(Lookahead._make, zip(*(part.tensor_split(edges) for part in self), strict=True))
+        return map(
+            LookaheadLesson._make, zip(*(part.tensor_split(edges) for part in self), strict=True)
+        )
 
 
 def train_dqn(
@@ -336,9 +338,17 @@ def train_dqn(
         # The memory is the same in training and in service: that of the network that it starts from.
         recipe = replace(options.pretrain, memory=begun.serving.memory)
         judge = recipe.judge(validation, begun.scaling, device)
+        learner = DqnLearner(
+            network=network,
+            draw=draw,
+            options=options,
+            generator=generator,
+            device=device,
+            points=begun.serving.memory,
+        )
         result = fit(
             network,
-            DqnLearner(network, draw, options, generator, device, begun.serving.memory).round,
+            learner.round,
             Stop(rounds=options.rounds, patience=options.patience),
             score=lambda: judge(network, "value"),
             stage="dqn",

@@ -49,7 +49,13 @@ BRIEF = replace(OPTIONS, pretrain=SHORT, rounds=2, episodes=3, updates=3)
 def learner(options: DqnOptions = OPTIONS) -> DqnLearner:
     begun = new_model(TRAIN, options.pretrain, 0)
     generator = np.random.default_rng(0)
-    return DqnLearner(begun.network, Draw(TRAIN, begun.scaling, generator), options, generator, CPU)
+    return DqnLearner(
+        network=begun.network,
+        draw=Draw(TRAIN, begun.scaling, generator),
+        options=options,
+        generator=generator,
+        device=CPU,
+    )
 
 
 def test_it_reaches_the_best_policy_from_a_weak_pretraining() -> None:
