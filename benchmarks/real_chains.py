@@ -43,6 +43,7 @@ from benchmarks.real_chains_plan import (
     other_jobs,
 )
 from benchmarks.soak_world import POLL_S, Clock, DaemonWorld, FastSite, checked
+from mirage.cli.signals import ending_on_sigterm
 from tests.slurm.site import ALICE, BOB, CAROL, until
 
 WARM_UP_H = 4
@@ -302,16 +303,17 @@ def main() -> int:
     run.schedule(
         other_jobs(total_h, args.load, args.seed), kill_times(args.kills, total_h, args.seed)
     )
-    try:
-        world.up("enforce" if args.policy == "default" else "observe")
-        run.run()
-        queued, end_s = queued_names(run), clock.now_s()
-        run.cancel_chains()
-        until(lambda: not (queued_names(run) & run.plans.keys()), 120, "the chains to end")
-        time.sleep(3 * POLL_S / args.speed)  # the daemon's last cycles
-        found = evidence(run, began_s, end_s, queued)
-    finally:
-        world.down()
+    with ending_on_sigterm():
+        try:
+            world.up("enforce" if args.policy == "default" else "observe")
+            run.run()
+            queued, end_s = queued_names(run), clock.now_s()
+            run.cancel_chains()
+            until(lambda: not (queued_names(run) & run.plans.keys()), 120, "the chains to end")
+            time.sleep(3 * POLL_S / args.speed)  # the daemon's last cycles
+            found = evidence(run, began_s, end_s, queued)
+        finally:
+            world.down()
     chains = found["chains"]
     assert isinstance(chains, dict)
     found["by_mode"] = summary(chains)

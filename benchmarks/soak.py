@@ -28,6 +28,7 @@ from benchmarks.soak_check import (
 )
 from benchmarks.soak_faults import KINDS, Fault, begin, faults
 from benchmarks.soak_world import LEAD_S, POLL_S, Clock, FastSite, World
+from mirage.cli.signals import ending_on_sigterm
 from tests.slurm.site import ALICE, BOB, CAROL, OPERATOR
 
 AGAIN_S = 300
@@ -300,19 +301,20 @@ def main() -> int:
     for user in (ALICE, BOB, CAROL):
         site.run(user, "rm", "-rf", "soak", ".mirage")
         site.script(user, "soak.sh", SCRIPT)
-    try:
-        world.up()
-        soak = Soak(
-            world,
-            plans(args.chains, args.hours, args.seed),
-            faults(args.faults, args.hours, args.seed),
-        )
-        soak.run(args.hours)
-        time.sleep(3 * POLL_S / args.speed)  # the daemon's last cycles
-        simulated_h = clock.elapsed_s() / HOUR_S
-        seen, jobs = evidence(soak, began_s)
-    finally:
-        world.down()
+    with ending_on_sigterm():
+        try:
+            world.up()
+            soak = Soak(
+                world,
+                plans(args.chains, args.hours, args.seed),
+                faults(args.faults, args.hours, args.seed),
+            )
+            soak.run(args.hours)
+            time.sleep(3 * POLL_S / args.speed)  # the daemon's last cycles
+            simulated_h = clock.elapsed_s() / HOUR_S
+            seen, jobs = evidence(soak, began_s)
+        finally:
+            world.down()
     judged = [(chain, judge(chain)) for chain in seen]
     content = report(soak, judged, jobs)
     content |= {
