@@ -16,6 +16,8 @@ MOST_LINKS = 20
 _BY_ITSELF = frozenset(
     {JobState.COMPLETED, JobState.FAILED, JobState.OUT_OF_MEMORY, JobState.TIMEOUT}
 )
+_ALIKE = 0.1
+"""Runs that differ by this part of the longer one, or less, may have had the same end."""
 _Run = tuple[int, bool]
 """How long a link ran, and whether it ended by itself."""
 
@@ -34,23 +36,32 @@ def run_law(links: Iterable[Link], job: Job) -> RunLaw | None:
         key=lambda link: (link.segment, link.job_id),
     )
     ended = [link for link in started if link.job_id != job.job_id and link.end_s is not None]
-    runs = [_run(link, started, limit_s) for link in ended]
+    clear = [_run(link, started, limit_s) for link in ended]
+    usual_s = [run_s for run_s, is_whole in clear if is_whole]
+    runs = [_run(link, started, limit_s, usual_s) for link in ended]
     runs = [*runs[-MOST_LINKS:], (limit_s, True)]
     runs_s, shares = _product_limit(runs)
     early = sum(is_whole and run_s < limit_s for run_s, is_whole in runs)
     return RunLaw(runs_s, shares, early)
 
 
-def _run(link: Link, started: Sequence[Link], limit_s: int) -> _Run:
-    """``started``: all links that have started, the present one too, as it may have asked."""
+def _run(link: Link, started: Sequence[Link], limit_s: int, usual_s: Sequence[int] = ()) -> _Run:
+    """``started``: all links that have started, the present one too, as it may have asked.
+
+    A successor that starts in the second in which the link ends has asked a script that ends at
+    once, or got the node that was left. The latter where other links ended by themselves after
+    about as long: ``usual_s``.
+    """
     assert link.start_s is not None
     assert link.end_s is not None
-    was_asked = any(other.segment > link.segment and was_there(link, other) for other in started)
     run_s = max(link.end_s - link.start_s, 0)
     if run_s >= limit_s:
         return limit_s, True
     # Backfill may have shortened its limit (`--time-min`): then that one ended it.
     is_early = link.expected_end_s is None or link.end_s < link.expected_end_s
+    there = [other for other in started if other.segment > link.segment and was_there(link, other)]
+    is_usual = any(abs(run_s - each_s) <= _ALIKE * max(run_s, each_s) for each_s in usual_s)
+    was_asked = any(other.start_s != link.end_s or not is_usual for other in there)
     return run_s, link.state in _BY_ITSELF and is_early and not was_asked
 
 

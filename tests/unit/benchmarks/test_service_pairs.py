@@ -18,7 +18,14 @@ def pair(seed: int, reactive_h: float, ours: tuple[float, float]) -> dict[str, A
         "oracle_overlap_h": 0.0,
         "fallback": 0,
     }
-    return {"seed": seed, "reactive_h": reactive_h, "1:1": outcome, "4:1": outcome}
+    plan = {"interruption_h": 0.0, "overlap_h": 0.0}
+    return {
+        "seed": seed,
+        "reactive_h": reactive_h,
+        "plan": plan,
+        "1:1": outcome,
+        "4:1": outcome,
+    }
 
 
 def test_cut_and_regret_are_shares_of_what_reactive_loses():

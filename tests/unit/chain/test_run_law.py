@@ -85,6 +85,15 @@ def test_a_run_that_the_present_link_cut_short_is_censored():
     assert run_law([first, by_slurm], JOB).runs_s == (20 * H, LIMIT_S)
 
 
+def test_a_successor_that_gets_the_node_of_a_link_with_the_usual_end_did_not_ask():
+    first, second, third = links(20, 21, 1)
+    at_once = replace(third, start_s=second.end_s, eligible_s=second.end_s - 60, end_s=None)
+    assert run_law([first, second, at_once], JOB).runs_s == (20 * H, 21 * H, LIMIT_S)
+    short = replace(second, end_s=second.start_s + 5 * H)
+    asked = replace(at_once, start_s=short.end_s, eligible_s=short.end_s - 60)
+    assert run_law([first, short, asked], JOB).runs_s == (20 * H, LIMIT_S)
+
+
 @pytest.mark.parametrize(
     "state", [JobState.CANCELLED, JobState.NODE_FAIL, JobState.PREEMPTED, JobState.UNKNOWN]
 )
