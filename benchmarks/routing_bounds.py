@@ -7,7 +7,9 @@ The full job is the last, as in Figure 3: its start ends an episode (equation 3)
 - naive: draws a server, waits if it has no room, and draws again when a job ends
   (`mirage.routing.rules.naive`); or keeps to the server that it has drawn;
 - best: the least time in which two servers can run the four jobs, all known beforehand, waits
-  allowed. It bounds every agent.
+  allowed. It bounds every agent;
+- agent: both variants, five training seeds each, of a thousand episodes as `mirage route train
+  --lesson paper` draws them.
 Inefficient power is that of unused GPUs until then, and the paper's sum, which takes 720 hours.
 """
 
@@ -20,10 +22,12 @@ from itertools import permutations, product
 
 import numpy as np
 
+from mirage.routing.dqn import train_on_episodes
 from mirage.routing.episode import play
 from mirage.routing.evaluate import PAPER_HOURS
 from mirage.routing.flavors import paper_partitions
-from mirage.routing.rules import best_possible, first_fit, naive, random_fit
+from mirage.routing.rules import agent_rule, best_possible, first_fit, naive, random_fit
+from mirage.routing.state import Variant
 from mirage.routing.world import Arrival
 from slurm_sim.seconds import HOUR_S
 
@@ -32,6 +36,11 @@ GPUS = [flavor.gpus for flavor in KIND.flavors]
 HOURS = [flavor.limit_s // HOUR_S for flavor in KIND.flavors]
 SINGLES, FULL = (0, 1, 2), 3
 DRAWS = 20
+EPISODES, SEEDS = 1000, (1, 2, 3, 4, 5)
+SEQUENCES = {
+    flavors: [Arrival(number * HOUR_S, flavor) for number, flavor in enumerate((*flavors, FULL))]
+    for flavors in product(SINGLES, repeat=4)
+}
 
 
 def earliest(placed: Sequence[tuple[int, int, int]], flavor: int) -> int:
@@ -115,12 +124,19 @@ def figures(rows: Sequence[tuple[float, float]], naive_h: float) -> dict[str, fl
     }
 
 
+def learned(variant: Variant, seed: int) -> list[tuple[float, float]]:
+    """(utilization, hours) of each sequence by a new agent."""
+    rule = agent_rule(train_on_episodes(KIND, variant, EPISODES, seed=seed))
+    masked = variant is Variant.OURS
+    outcomes = [play(KIND, jobs, rule, masked=masked) for jobs in SEQUENCES.values()]
+    return [(outcome.utilization, outcome.run_s / HOUR_S) for outcome in outcomes]
+
+
 def main() -> None:
     random = np.random.default_rng(1)
     rules = {"random, with room": random_fit(random), "first-fit": first_fit}
     found: dict[str, list[tuple[float, float]]] = {}
-    for flavors in product(SINGLES, repeat=4):
-        jobs = [Arrival(number * HOUR_S, flavor) for number, flavor in enumerate((*flavors, FULL))]
+    for flavors, jobs in SEQUENCES.items():
         outcomes = [("naive", play(KIND, jobs, naive(random), masked=False)) for _ in range(DRAWS)]
         for _ in range(DRAWS):
             hours = kept_servers_h(flavors, random)
@@ -132,6 +148,11 @@ def main() -> None:
             found.setdefault(name, []).append(row)
         hours = shortest(tuple(sorted(flavors)))
         found.setdefault("best of all orders and waits", []).append((used(flavors, hours), hours))
+    for variant in (Variant.PAPER, Variant.OURS):
+        name = f"agent ({variant.value})"
+        for seed in SEEDS:
+            found[f"{name}, seed {seed}"] = rows = learned(variant, seed)
+            found.setdefault(f"{name}, {len(SEEDS)} seeds", []).extend(rows)
     naive_h = float(np.mean([hours for _, hours in found["naive"]]))
     print(json.dumps({name: figures(rows, naive_h) for name, rows in found.items()}, indent=1))
 

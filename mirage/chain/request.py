@@ -504,7 +504,7 @@ def _handover_cost_s(own: Mapping[str, str], time_limit: str | None, lead_s: int
     except ValueError:  # sbatch says so
         limit_s = None
     run_s = expected_limit_s(limit_s, lead_s)
-    if cost_s > MAX_WORD_S or (run_s is not None and cost_s >= run_s):
+    if cost_s > MAX_WORD_S or (run_s is not None and cost_s >= max(run_s, 1)):
         until = " until its signal" if lead_s else ""
         raise InputError(
             f"--handover-cost {own['handover-cost']}: a link of --time {time_limit or 'any'} would"

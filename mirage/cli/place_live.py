@@ -299,7 +299,7 @@ def _table(state: LiveState, now: Any) -> list[str]:
 
 def _nodes(names: Iterable[str]) -> str:
     """In the order of their numbers: n2 before n10."""
-    order = sorted(names, key=lambda name: [part.zfill(9) for part in re.split(r"(\d+)", name)])
+    order = sorted(names, key=lambda name: re.sub(r"\d+", lambda digits: digits[0].zfill(9), name))
     return ",".join(order)
 
 

@@ -36,7 +36,7 @@ from mirage.chain.submission import (
 )
 from mirage.cli.service_check import tell_if_nobody_watches
 from mirage.errors import InputError, MirageError
-from mirage.reasons import KINDS, ReasonKind
+from mirage.reasons import ReasonKind, kind_of
 from slurm_sim.files import read_bytes
 
 USAGE = """\
@@ -135,7 +135,7 @@ def _submit(request: CommandLine, ask: Ask) -> int:
 def tell_if_it_cannot_start(program: str, chain_id: str, job_id: int) -> None:
     """One line on the error stream, where Slurm took a first link that no free node would start."""
     reason = reason_of(job_id)
-    if KINDS.get(reason) is ReasonKind.CANNOT_RUN:
+    if reason and kind_of(reason) is ReasonKind.CANNOT_RUN:
         print(
             f"{program}: note: job {job_id} can't start as it is: Slurm says {reason}. Unless that"
             f" passes: `mirage cancel {chain_id}`, and submit a job that its partition takes.",

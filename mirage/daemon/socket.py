@@ -150,7 +150,8 @@ def closed_folder(path: Path) -> str:
     """What keeps other users from the socket, in words: a folder that is closed to them. Empty:
     nothing is seen to.
     """
-    for folder in reversed(path.absolute().parents):
+    # A link may lead into a folder that is closed.
+    for folder in (*reversed(path.absolute().parents), *reversed(path.resolve().parents)):
         try:
             mode = folder.stat().st_mode
         except OSError:

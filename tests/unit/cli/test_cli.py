@@ -8,13 +8,14 @@ import os
 import pwd
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from mirage.daemon.socket import Source, ask, serving
+from mirage.daemon.socket import Source, ask, closed_folder, serving
 from mirage.domain import Chain
 from mirage.errors import InputError
 from mirage.store.repository import SqlStore
@@ -578,6 +579,18 @@ def test_check_names_a_folder_that_keeps_users_from_the_socket(shell):
     assert said.returncode == 0
     assert f"daemon.socket: other users can't reach {closed}/mirage.sock" in said.stderr
     assert "mode 0700); give a folder that is open, such as /run/mirage" in said.stderr
+
+
+def test_a_link_into_a_closed_folder_is_seen():
+    with tempfile.TemporaryDirectory() as name:  # pytest's own folders are closed
+        folder = Path(name).resolve()
+        folder.chmod(0o755)
+        (folder / "closed" / "open").mkdir(parents=True)
+        (folder / "closed").chmod(0o755)
+        (folder / "link").symlink_to("closed/open")
+        assert closed_folder(folder / "link" / "s") == ""
+        (folder / "closed").chmod(0o700)
+        assert f"{folder}/closed is closed to them" in closed_folder(folder / "link" / "s")
 
 
 # --- what the commands of the client load, and what they show

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from mirage.cli.place_live import as_json, in_words
+from mirage.cli.place_live import _nodes, as_json, in_words
 from mirage.domain import JobState
 from mirage.errors import InputError
 from mirage.placement.advice import Terms, advise, after, progress
@@ -76,6 +76,7 @@ def test_nodes_are_in_the_order_of_their_numbers():
     site = LiveSite()
     site.run(1, "n5,n1")
     assert "n1,n5 in 2 racks" in in_words(site.state(), ())
+    assert _nodes(["z1", "n10", "aa1", "n2", "head"]) == "aa1,head,n2,n10,z1"
 
 
 @pytest.mark.parametrize(
