@@ -246,7 +246,8 @@ def test_a_link_that_backfill_shortens_hands_over_at_the_limit_it_got(site, serv
         assert limit_s - 75 < ran_s < limit_s
         (row,) = service.query("select time_limit_s from links where segment = 1")
         assert row["time_limit_s"] == limit_s
-        assert site.job(jobs[1])["TimeLimit"] == "00:10:00"
+        # The next one asks for the whole limit again, and backfill may shorten that one, too.
+    assert 180 <= _seconds(site.job(jobs[1])["TimeLimit"]) <= 600
 
 
 def _seconds(clock):
