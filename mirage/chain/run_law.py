@@ -37,7 +37,7 @@ def run_law(links: Iterable[Link], job: Job) -> RunLaw | None:
     )
     ended = [link for link in started if link.job_id != job.job_id and link.end_s is not None]
     clear = [_run(link, started, limit_s) for link in ended]
-    usual_s = [run_s for run_s, is_whole in clear if is_whole]
+    usual_s = [run_s for run_s, is_whole in clear if is_whole and run_s < limit_s]
     runs = [_run(link, started, limit_s, usual_s) for link in ended]
     runs = [*runs[-MOST_LINKS:], (limit_s, True)]
     runs_s, shares = _product_limit(runs)

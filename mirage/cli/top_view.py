@@ -140,7 +140,7 @@ def link_cells(link: Json, report: Json) -> list[str]:
     ]
 
 
-def told(report: Json) -> str:
+def chain_words(report: Json) -> str:
     """Below the links: what is wrong, and what happens next; of one that ended badly once."""
     trouble = report["attention"]["words"] if report["attention"] else ""
     ended = _trouble(report) == Trouble.FAILED.value
@@ -242,4 +242,4 @@ class TopView(App[None]):
             return
         for link in reversed(report["links"]):
             table.add_row(*link_cells(link, report))
-        words.update(told(report))
+        words.update(chain_words(report))

@@ -94,6 +94,12 @@ def test_a_successor_that_gets_the_node_of_a_link_with_the_usual_end_did_not_ask
     assert run_law([first, short, asked], JOB).runs_s == (20 * H, LIMIT_S)
 
 
+def test_a_link_that_was_asked_shortly_before_its_limit_did_not_end_early():
+    whole, late, third = links(48, 46, 1)
+    at_once = replace(third, start_s=late.end_s, eligible_s=late.end_s - 60, end_s=None)
+    assert run_law([whole, late, at_once], JOB).early == 0
+
+
 @pytest.mark.parametrize(
     "state", [JobState.CANCELLED, JobState.NODE_FAIL, JobState.PREEMPTED, JobState.UNKNOWN]
 )

@@ -15,7 +15,7 @@ from textual.pilot import Pilot
 from textual.widgets import DataTable, Static
 
 from mirage.cli.main import main
-from mirage.cli.top_view import TopView, chain_cells, headline, shown, told
+from mirage.cli.top_view import TopView, chain_cells, chain_words, headline, shown
 from mirage.errors import ClusterUnavailable
 
 NOW = int(time.time())
@@ -96,8 +96,8 @@ def test_the_headline_counts(reports: list[Json], words: str) -> None:
 
 
 def test_why_a_chain_ended_is_said_once() -> None:
-    assert told(USED_UP) == "short is failed."
-    assert told(LATE) == "tardy is late.\ntardy waits."
+    assert chain_words(USED_UP) == "short is failed."
+    assert chain_words(LATE) == "tardy is late.\ntardy waits."
 
 
 def test_a_row_of_a_chain() -> None:
