@@ -165,6 +165,8 @@ class Coordinator(Questions):
         member.step, member.incarnation = message.step, message.incarnation
         member.layout, member.roster = message.layout, message.roster
         self._send(member, protocol.HeartbeatSeen())
+        if self._is_replicated:
+            self._reports_step(member)
         late = time.monotonic() - member.viewed > 2 * self.timing.beat_s
         if late and not self._is_current(member):
             self._show(member)

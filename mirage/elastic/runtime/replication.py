@@ -84,8 +84,16 @@ class Replication(Roster):
 
     # --- reports
 
+    def _reports_step(self, member: Member) -> None:
+        """Only who has parameters is past the snapshot. So a coordinator that was restarted knows
+        who has them before a group is formed again.
+        """
+        if member.step > self._saved_step():
+            member.holds = True
+
     def _waits(self, member: Member, message: protocol.InView) -> None:
         """It is in no group."""
+        self._reports_step(member)
         if message.roster != self.roster:
             return
         if self._is_in_group(member):
@@ -145,8 +153,7 @@ class Replication(Roster):
             return
         if self._differs_since is None:
             self._differs_since = now
-        # A coordinator that was restarted first lets all workers register again.
-        if now < max(self._differs_since + GATHER_S, self._started + 3 * self.timing.beat_s):
+        if now < self._differs_since + GATHER_S or self._is_gathering(now):
             return
         self._differs_since = None
         self._group = tuple(worker.session for worker in wanted)
@@ -158,6 +165,10 @@ class Replication(Roster):
         self.shares = layout.share_out(self.state.job.micro_shards, names)
         self._event("roster", workers=names)
         self._show_all()
+
+    def _is_gathering(self, now: float) -> bool:
+        """A coordinator that was restarted first lets all workers register again."""
+        return now < self._started + 3 * self.timing.beat_s
 
     def _wanted(self) -> list[Member]:
         """By age. Members that leave stay until another one has the parameters."""
@@ -195,6 +206,8 @@ class Replication(Roster):
 
     def _pause_over(self, holders: list[Member]) -> None:
         """Nobody trains, and what they have is saved."""
+        if self._is_gathering(time.monotonic()):
+            return
         if not self._waiting >= {each.session for each in holders}:
             return
         if self.stopping:

@@ -285,6 +285,7 @@ def test_a_coordinator_that_was_restarted_lets_a_drained_worker_hand_over_first(
     worker = first(stage)
     view = join(worker, step=7)
     stage.kill_coordinator()
+    worker.expect(protocol.Welcome)
     worker.beat(view, 7)
     client = enter(stage, "w2")
     client.expect(protocol.Welcome)
@@ -293,3 +294,32 @@ def test_a_coordinator_that_was_restarted_lets_a_drained_worker_hand_over_first(
     assert both.roster > view.roster
     worker.accept(worker.expect_group(["w2"]))
     assert worker.expect(protocol.End).reason == "drained"
+
+
+def test_a_coordinator_that_was_restarted_saves_before_it_stops(stage: Stage) -> None:
+    worker = first(stage)
+    view = join(worker, step=7)
+    stage.kill_coordinator()
+    client = stage.player(WORKER, "client", plane=ALL_REDUCE)
+    client.send(protocol.StopRequest())
+    client.expect(protocol.Welcome)
+    worker.expect(protocol.Welcome)
+    worker.beat(view, 7)
+    mine = worker.expect_group([])
+    worker.send(protocol.InView(step=7, incarnation=0, layout=0, roster=mine.roster, scaling=0))
+    assert worker.expect(protocol.SaveAt).version == 7
+
+
+def test_after_a_restart_a_newcomer_does_not_train_without_who_has_the_parameters(
+    stage: Stage,
+) -> None:
+    worker = first(stage)
+    view = join(worker, step=7)
+    stage.kill_coordinator()
+    worker.expect(protocol.Welcome)
+    worker.beat(view, 7)
+    client = enter(stage, "w2")
+    client.send(protocol.DrainRequest(name="w2"))
+    alone = worker.expect_group(["w1"])
+    worker.accept(alone)
+    assert worker.expect(protocol.Form).roster == alone.roster
