@@ -246,8 +246,11 @@ def test_a_link_that_backfill_shortens_hands_over_at_the_limit_it_got(site, serv
         assert limit_s - 75 < ran_s < limit_s
         (row,) = service.query("select time_limit_s from links where segment = 1")
         assert row["time_limit_s"] == limit_s
-        # The next one asks for the whole limit again, and backfill may shorten that one, too.
-    assert 180 <= _seconds(site.job(jobs[1])["TimeLimit"]) <= 600
+    # The next one asks for the whole limit again. Slurm's main scheduler gives it; backfill of
+    # 22.05 and 24.11 gives the least one, also where all nodes are free (docs/simulator.md).
+    second = site.job(jobs[1])
+    got_s = _seconds(second["TimeLimit"])
+    assert got_s == 600 if second["Scheduler"] == "Main" else 180 <= got_s <= 600
 
 
 def _seconds(clock):
