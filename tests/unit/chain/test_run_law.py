@@ -94,6 +94,27 @@ def test_a_successor_that_gets_the_node_of_a_link_with_the_usual_end_did_not_ask
     assert run_law([first, short, asked], JOB).runs_s == (20 * H, LIMIT_S)
 
 
+@pytest.mark.parametrize("again_s", [-30, 3600])
+@pytest.mark.parametrize("waits_h", [2, None])
+def test_a_requeued_successor_may_have_asked_before(again_s, waits_h):
+    """Slurm has its last submission and start only. ``again_s``: from the link's end to the
+    requeue.
+    """
+    first, second = links(20, 1)
+    requeued = replace(
+        second,
+        released_s=first.end_s - 7200,
+        submit_s=first.end_s + again_s,
+        start_s=waits_h and first.end_s + waits_h * H,
+        end_s=None,
+    )
+    assert run_law([first, requeued], JOB) == RunLaw((LIMIT_S,), (1.0,), 0)
+    let_in_later = replace(requeued, released_s=None)
+    assert run_law([first, let_in_later], JOB).early == 1, "Slurm let it in after the link's end"
+    not_requeued = replace(requeued, submit_s=first.start_s)
+    assert run_law([first, not_requeued], JOB).early == 1, "it waited until after the link's end"
+
+
 def test_a_link_that_was_asked_shortly_before_its_limit_did_not_end_early():
     whole, late, third = links(48, 46, 1)
     at_once = replace(third, start_s=late.end_s, eligible_s=late.end_s - 60, end_s=None)
