@@ -831,11 +831,11 @@ m_start_canary() {
     m_canary=$!
 }
 
-m_alive() { # PID: running, and no zombie
+# On a busy node a process that has been sent its end may wait for its turn to die: then the signal is pending.
+m_alive() { # PID: running, no zombie, and not about to die
     kill -0 "$1" 2>/dev/null || return 1
-    m_stat=''
-    { read -r m_stat <"/proc/$1/stat"; } 2>/dev/null
-    case $m_stat in *') Z '*) return 1 ;; esac
+    m_state=$(sed -n -e 's/^State:[[:space:]]*Z.*/over/p' -e 's/^ShdPnd:[[:space:]0]*[1-9a-f].*/over/p' "/proc/$1/status" 2>/dev/null)
+    [ -z "$m_state" ]
 }
 
 m_pass_on() { # SIGNAL CANARY: fails if the whole job had the signal
