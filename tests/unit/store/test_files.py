@@ -259,13 +259,13 @@ def test_a_locked_database_is_an_error_within_the_time_out_and_works_after(made:
 
 
 def test_a_lock_shorter_than_the_time_out_only_delays(made: Path) -> None:
-    with opened(made) as store, another_program(made) as other:
+    with opened(made, busy_timeout_s=120) as store, another_program(made) as other:
         other.execute("BEGIN IMMEDIATE")
         writer = threading.Thread(target=store.save_chain, args=(a_chain("c2"),))
         writer.start()
         time.sleep(0.2)
         other.execute("COMMIT")
-        writer.join(10)
+        writer.join()
         assert len(store.chains()) == 2
 
 
@@ -304,14 +304,14 @@ def test_a_new_store_that_another_program_is_writing_is_waited_for(file: Path) -
         seen: list[int] = []
 
         def open_and_read() -> None:
-            with opened(file, busy_timeout_s=20) as store:
+            with opened(file, busy_timeout_s=120) as store:
                 seen.append(len(store.chains()))
 
         reader = threading.Thread(target=open_and_read)
         reader.start()
         time.sleep(0.3)
         other.execute("ROLLBACK")
-        reader.join(30)
+        reader.join()
         assert seen == [0]
 
 
@@ -319,12 +319,11 @@ def test_a_new_store_that_another_program_is_writing_is_waited_for(file: Path) -
 
 
 def test_reading_only_does_not_wait_for_the_writer_and_sees_what_is_committed(made: Path) -> None:
+    """A reader that waits for the lock fails in the end: the writer has it all the time."""
     with opened(made) as writer, writer.transaction():
         writer.save_chain(a_chain("c2"))
-        started = time.monotonic()
-        with opened(made, readonly=True) as reader:
+        with opened(made, readonly=True, busy_timeout_s=0.1) as reader:
             assert reader.chains() == [a_chain()]
-        assert time.monotonic() - started < 4, "a lock is waited for 5 s"
     with opened(made, readonly=True) as reader:
         assert len(reader.chains()) == 2
 

@@ -427,15 +427,17 @@ def test_a_word_of_a_newer_release_is_a_store_error(engine: Engine) -> None:
 
 def test_a_reading_thread_never_sees_half_a_transaction(store: Store) -> None:
     """Nor does it disturb the writer: its writes, in pairs, are all there at the end."""
-    written = threading.Event()
+    reads, written = threading.Event(), threading.Event()
     seen: list[int] = []
 
     def read() -> None:
         while not written.wait(0.001):
             seen.append(len(store.steps("gpu", 0)))
+            reads.set()
 
     reader = threading.Thread(target=read)
     reader.start()
+    assert reads.wait(120)
     for number in range(50):
         with store.transaction():
             store.save_step("gpu", 2 * number, b"one")
@@ -443,7 +445,6 @@ def test_a_reading_thread_never_sees_half_a_transaction(store: Store) -> None:
     written.set()
     reader.join()
     assert len(store.steps("gpu", 0)) == 100
-    assert seen
     assert not [count for count in seen if count % 2]
 
 

@@ -356,7 +356,7 @@ def test_it_stops_though_a_page_just_made_wakes_its_thread(monkeypatch: pytest.M
 
     with served(lambda _environ, _start: [], "127.0.0.1:0"):
         monkeypatch.setattr(trigger, "_physical_pull", late)
-    assert threading.enumerate() == before
+    assert set(threading.enumerate()) <= set(before)
 
 
 @pytest.mark.parametrize(
