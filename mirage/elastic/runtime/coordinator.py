@@ -161,9 +161,13 @@ class Coordinator(Questions):
         else:
             self._show(member)
 
-    def _beat(self, member: Member, message: protocol.Heartbeat) -> None:
+    def _note_place(self, member: Member, message: protocol.Heartbeat | protocol.InView) -> None:
         member.step, member.incarnation = message.step, message.incarnation
         member.layout, member.roster = message.layout, message.roster
+        member.has_told = True
+
+    def _beat(self, member: Member, message: protocol.Heartbeat) -> None:
+        self._note_place(member, message)
         self._send(member, protocol.HeartbeatSeen())
         if self._is_replicated:
             self._reports_step(member)
@@ -172,8 +176,7 @@ class Coordinator(Questions):
             self._show(member)
 
     def _in_view(self, member: Member, message: protocol.InView) -> None:
-        member.step, member.incarnation = message.step, message.incarnation
-        member.layout, member.roster = message.layout, message.roster
+        self._note_place(member, message)
         if self._is_replicated:
             self._waits(member, message)
             return
@@ -190,14 +193,17 @@ class Coordinator(Questions):
             self._dismiss(member)
 
     def _losses(self, member: Member, message: protocol.Losses) -> None:
-        self._log.losses(message.first, message.values)
         until = message.first + len(message.values)
+        if self.state.job is None or until > self.state.job.steps:
+            return  # of no step of this job
+        self._log.losses(message.first, message.values)
         receivers = self._of(WORKER) if self._is_replicated else [member]
         for each in receivers:
             self._send(each, protocol.Recorded(until=until))
 
     def _tick(self) -> None:
         self._drain_early()
+        self._forget_drained()
         now = time.monotonic()
         for member in [m for m in self.members.values() if now - m.seen > self.timing.silent_s]:
             self._send(member, protocol.Refusal(reason="Register first."))
@@ -211,7 +217,7 @@ class Coordinator(Questions):
         self._dismiss_idle()
         if self._is_finished():
             self._finish()
-        elif self._lost_owners(now):
+        elif self._lost_owners():
             self._restore()
         elif self.state.owners:
             self._scale(now)
@@ -256,6 +262,7 @@ _REPORTS: dict[type[Message], Callable[[Coordinator, Member, Any], None]] = {
     protocol.Adopted: Coordinator._adopted,
     protocol.InView: Coordinator._in_view,
     protocol.Saved: Coordinator._saved,
+    protocol.NotSaved: Coordinator._not_saved,
     protocol.Formed: Coordinator._formed,
     protocol.Losses: Coordinator._losses,
     protocol.Leave: Coordinator._leave,

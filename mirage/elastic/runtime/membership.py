@@ -67,6 +67,10 @@ class Membership:
         """As it is on disk."""
         return self.file.now
 
+    def _is_fresh(self) -> bool:
+        """Whether members that have not registered again after a restart may still do so."""
+        return time.monotonic() - self._started < self.timing.silent_s
+
     def _member(self, peer: bytes) -> Member | None:
         return next((m for m in self.members.values() if m.session.encode() == peer), None)
 
@@ -180,7 +184,12 @@ class Membership:
     def _end(self, phase: str) -> None:
         self.scaling = self.pause = None
         self.file.change(
-            phase=phase, scaling_phase="", owners=(), sessions={}, layout=self.state.layout + 1
+            phase=phase,
+            scaling_phase="",
+            owners=(),
+            sessions={},
+            layout=self.state.layout + 1,
+            draining=(),
         )
         self._event(phase)
         self.over_s = time.monotonic()

@@ -369,6 +369,15 @@ class Saved(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
+class NotSaved(Message):
+    """Answers SaveAt: a slice had passed the version, or the file could not be written."""
+
+    KIND = "not_saved"
+    incarnation: int
+    version: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Losses(Message):
     """The mean loss of each step from `first` on."""
 

@@ -100,10 +100,16 @@ class Questions(Replication):
         for client, message in early:
             self._drain(client, message)
 
+    def _forget_drained(self) -> None:
+        """Members that ended while no coordinator ran: a later one of such a name is another one."""
+        if self._is_fresh():
+            return
+        for name in [each for each in self.state.draining if each not in self.members]:
+            self._answer_drains(name)
+
     def _drain(self, client: bytes, message: protocol.DrainRequest) -> None:
         member = self.members.get(message.name)
-        is_fresh = time.monotonic() - self._started < self.timing.silent_s
-        is_early = is_fresh and self.state.job is not None and self.over_s is None
+        is_early = self._is_fresh() and self.state.job is not None and self.over_s is None
         if member is None and not message.gone and is_early:
             self._early.append((client, message))
             return

@@ -32,6 +32,7 @@ class Replication(Roster):
         super().__init__(path, timing)
         self.roster = int(time.time() * 1000)
         """Higher than that of any coordinator before."""
+        self._was_restarted = self.state.job is not None
         self._group: tuple[str, ...] = ()
         """Sessions of the roster's workers, in the order of their ranks."""
         self._waiting: set[str] = set()
@@ -206,12 +207,14 @@ class Replication(Roster):
 
     def _pause_over(self, holders: list[Member]) -> None:
         """Nobody trains, and what they have is saved."""
-        if self._is_gathering(time.monotonic()):
+        if self._is_gathering(time.monotonic()) or not all(w.has_told for w in self._of(WORKER)):
             return
         if not self._waiting >= {each.session for each in holders}:
             return
         if self.stopping:
-            self._end(STOPPED)
+            # One that has not yet registered again may have unsaved steps.
+            if holders or not (self._was_restarted and self._is_fresh()):
+                self._end(STOPPED)
             return
         for name in self.state.draining:
             if (member := self.members.get(name)) is not None:

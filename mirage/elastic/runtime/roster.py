@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from mirage.elastic.runtime import layout, protocol
 from mirage.elastic.runtime.protocol import SERVER, WORKER
 from mirage.elastic.runtime.saving import Saving
@@ -75,7 +73,7 @@ class Roster(Saving):
         they own none.
         """
         owners = [self._owner(name) for name in self.state.sessions]
-        waiting = not owners or (None in owners and self._lost_owners(time.monotonic()))
+        waiting = not owners or (None in owners and self._lost_owners())
         for name in self.state.draining:
             member = self.members.get(name)
             owns = (member is not None and member.role == WORKER) or name in self.state.sessions

@@ -34,6 +34,11 @@ class Saving(ScalingLayer):
         if len(found) == len(layout.cut(self.state.job)):
             self._commit_snapshot(message.version, tuple(parts.values()))
 
+    def _not_saved(self, _member: Member, message: protocol.NotSaved) -> None:
+        pause = self.pause
+        if pause is not None and message.incarnation == self.state.incarnation:
+            pause.is_missed |= message.version == pause.version
+
     def _commit_snapshot(self, version: int, parts: tuple[protocol.SavedSlices, ...]) -> None:
         self._log.sync()
         self.file.change(manifest=Manifest(version=version, parts=parts))
@@ -61,17 +66,22 @@ class Saving(ScalingLayer):
                 self._send(owner, message)
 
     def _hold(self, now: float) -> None:
-        """Brings servers to one version and saves it; tries again if one was past it."""
+        """Brings servers to one version and saves it; tries again if one was past it, or cannot get
+        there without workers. Writing may take long.
+        """
         retry_s = 4 * self.timing.beat_s + 3 / max(self._steps_per_s() or 1.0, 0.01)
-        if not self._settled() or (self.pause and now - self.pause.began < retry_s):
+        pause = self.pause
+        if not self._settled() or (pause and now - pause.began < retry_s):
+            return
+        if pause and not pause.is_missed and self._step() >= pause.version:
             return
         workers = any(member.ready for member in self._of(WORKER))
-        if self.pause is not None and not workers:
-            self._paused()  # slices are at different versions: the last snapshot must do
-            return
-        self._margin = 1 if self.pause is None else min(2 * self._margin, 1024)
         assert self.state.job is not None
         version = min(self._clock(), self.state.job.steps)
+        if pause and not workers and pause.version == version:
+            self._paused()  # slices are at different versions: the last snapshot must do
+            return
+        self._margin = 1 if pause is None else min(2 * self._margin, 1024)
         self.pause = Pause(version=version, began=now)
         self._event("pause", version=version)
         self._save_at(version, hold=True)
@@ -93,16 +103,15 @@ class Saving(ScalingLayer):
         snapshots.write_model(self.path, self.state.job, self.state.manifest.parts)
         self._end(FINISHED)
 
-    def _lost_owners(self, now: float) -> bool:
+    def _lost_owners(self) -> bool:
         """Whether slices are nowhere in memory. After a restart, owners get time to register."""
         if self.state.manifest is None:
             return False
         if not self.state.owners:
             return True
-        grace = now - self._started < self.timing.silent_s
         missing = {n: s for n, s in self.state.sessions.items() if self._owner(n) is None}
         return any(
-            not grace or name in self.members or session in self._known
+            not self._is_fresh() or name in self.members or session in self._known
             for name, session in missing.items()
         )
 

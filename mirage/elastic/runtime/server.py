@@ -392,9 +392,13 @@ class ParameterServer:
         versions = {each.version for each in self.slices.values()}
         if max(versions, default=0) > save.version or not self.slices:
             self._unsaved = set()
+            self._say_not_saved(save)
         elif versions == {save.version}:
             self._unsaved = set()
             self._write(save)
+
+    def _say_not_saved(self, save: protocol.SaveAt) -> None:
+        self.coordinator.send(protocol.NotSaved(incarnation=save.incarnation, version=save.version))
 
     def _save_last(self) -> None:
         assert self.job is not None
@@ -425,6 +429,7 @@ class ParameterServer:
         for save, done in self._written:
             if isinstance(done, MirageError):
                 log.warning("no snapshot: %s", done)
+                self._say_not_saved(save)
                 continue
             self._report_losses()
             self.coordinator.send(

@@ -27,6 +27,8 @@ class Member:
     viewed: float = 0.0
     """When it was last sent a view."""
     step: int = 0
+    has_told: bool = False
+    """It has said which step it is at."""
     incarnation: int = 0
     layout: int = 0
     roster: int = 0
@@ -84,6 +86,8 @@ class Pause:
 
     version: int
     began: float
+    is_missed: bool = False
+    """A server has not saved it, and will not."""
 
 
 def difference(mine: TrainingJob | None, theirs: TrainingJob | None) -> str:

@@ -250,15 +250,20 @@ def _heeds_ctrl_c() -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_a_run_that_is_ended_leaves_the_model_alone(site: Path, number: signal.Signals) -> None:
     """While sacct is asked: it hangs until the end."""
-    (site / "bin" / "sacct").write_text(f"#!/bin/sh\necho > {site}/asked\nexec sleep 60\n")
+    (site / "bin" / "sacct").write_text(f"#!/bin/sh\necho > {site}/asked\nexec sleep 600\n")
     words = ["retrain", "--config", str(site / "mirage.toml"), "--cluster", str(site / "c.toml")]
     argv = [sys.executable, "-m", "mirage.cli.main", *words]
     with subprocess.Popen(argv, stderr=-3, preexec_fn=_heeds_ctrl_c) as process:
-        until(
-            lambda: process.poll() is not None or (site / "asked").exists(), 60, "sacct to be asked"
-        )
-        process.send_signal(number)
-        assert process.wait(60) == (-9 if number == signal.SIGKILL else 130)
+        try:
+            until(
+                lambda: process.poll() is not None or (site / "asked").exists(),
+                240,
+                "sacct to be asked",
+            )
+            process.send_signal(number)
+            assert process.wait(60) == (-9 if number == signal.SIGKILL else 130)
+        finally:
+            process.kill()
     assert not (site / "models" / "quantile").exists()
     assert left(site) == set() or number == signal.SIGKILL
     with model(site).locked() as work:

@@ -27,7 +27,7 @@ JOB = protocol.TrainingJob(
     seed=1,
 )
 SLICES = 10
-PATIENCE_S = 20.0
+PATIENCE_S = 120.0
 
 
 class Stage:
@@ -45,12 +45,15 @@ class Stage:
         wire.write_address(self.path, made.session, made.listener.endpoints)
         return made
 
-    def kill_coordinator(self) -> None:
-        """As by SIGKILL: nothing is said or written; the next one starts in the same folder."""
+    def kill_coordinator(self, *, late: Player | None = None) -> None:
+        """As by SIGKILL: nothing is said or written; the next one starts in the same folder.
+        `late`: registers with that one when the test says so.
+        """
         self.coordinator.listener.close()
         self.coordinator = self._new()
         for member in self.members:
-            member.register()
+            if member is not late:
+                member.register()
 
     def player(self, role: str, name: str, plane: str = protocol.SERVERS) -> Player:
         self.members.append(Player(self, role, name, plane))
@@ -179,6 +182,26 @@ def begin(stage: Stage) -> tuple[Player, Player, protocol.View]:
     )
     worker.accept(view)
     return server, worker, view
+
+
+def save_until_the_end(server: Player, view: protocol.View) -> tuple[int, str]:
+    """The server saves whenever it is told to: the last version, and why it ends."""
+    versions: list[int] = []
+    reasons: list[str] = []
+
+    def is_over() -> bool:
+        for message in server.got:
+            if isinstance(message, protocol.SaveAt):
+                assert message.hold
+                versions.append(message.version)
+                save(server, view, message.version)
+            elif isinstance(message, protocol.End):
+                reasons.append(message.reason)
+        server.got.clear()
+        return bool(reasons)
+
+    server.stage.until(is_over)
+    return versions[-1], reasons[0]
 
 
 def save(server: Player, view: protocol.View, version: int) -> None:

@@ -5,12 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from mirage.elastic.runtime import folder, protocol
 from mirage.elastic.runtime.protocol import SERVER, WORKER
-from tests.unit.elastic.runtime.members import SLICES, Player, Stage, begin, save
+from mirage.elastic.runtime.server import ParameterServer
+from tests.unit.elastic.runtime.members import (
+    SLICES,
+    Player,
+    Stage,
+    begin,
+    save,
+    save_until_the_end,
+)
 
 
 @pytest.fixture
@@ -164,27 +173,101 @@ def test_draining_the_last_server_saves_its_slices_first(stage: Stage) -> None:
     server, worker, view = begin(stage)
     server.beat(view, 30)
     worker.send(protocol.DrainRequest(name="s1"))
-    order = server.expect(protocol.SaveAt)
-    assert order.hold
-    save(server, view, order.version)
-    assert server.expect(protocol.End).reason == "drained"
+    version, reason = save_until_the_end(server, view)
+    assert reason == "drained"
     worker.expect(protocol.Drained)
     new = stage.player(SERVER, "s2")
-    assert new.expect(protocol.View).version == order.version
+    assert new.expect(protocol.View).version == version
 
 
 def test_a_stop_saves_and_the_job_goes_on_from_there(stage: Stage) -> None:
     server, worker, view = begin(stage)
     server.beat(view, 30)
     worker.send(protocol.StopRequest())
-    order = server.expect(protocol.SaveAt)
-    save(server, view, order.version)
-    assert worker.expect(protocol.Stopped).version == order.version
-    assert server.expect(protocol.End).reason == "stopped"
+    version, reason = save_until_the_end(server, view)
+    assert reason == "stopped"
+    assert worker.expect(protocol.Stopped).version == version
     stage.forget_members()
     stage.kill_coordinator()
     new = stage.player(SERVER, "s9")
-    assert new.expect(protocol.View).version == order.version
+    assert new.expect(protocol.View).version == version
+
+
+def told_to_hold(stage: Stage, server: Player, view: protocol.View) -> protocol.SaveAt:
+    """The server has reached the version that it is to save for a stop, a long time ago."""
+    order = server.expect(protocol.SaveAt)
+    server.beat(view, order.version)
+    stage.until(lambda: stage.coordinator.members["s1"].step == order.version)
+    later(stage)
+    return order
+
+
+def later(stage: Stage) -> None:
+    """Time for another try has passed."""
+    assert stage.coordinator.pause is not None
+    stage.coordinator.pause.began -= 1000
+    stage.coordinator.turn(5)
+
+
+def test_a_stop_waits_for_a_server_that_is_slow_to_write(stage: Stage) -> None:
+    server, worker, view = begin(stage)
+    worker.send(protocol.StopRequest())
+    order = told_to_hold(stage, server, view)
+    assert stage.coordinator.pause is not None
+    assert stage.coordinator.pause.version == order.version, "no later one, which takes as long"
+    save(server, view, order.version)
+    assert server.expect(protocol.End).reason == "stopped"
+    assert worker.expect(protocol.Stopped).version == order.version
+
+
+def test_a_server_that_was_past_the_version_of_a_stop_saves_a_later_one(stage: Stage) -> None:
+    server, worker, view = begin(stage)
+    worker.send(protocol.StopRequest())
+    order = told_to_hold(stage, server, view)
+    server.send(protocol.NotSaved(incarnation=view.incarnation, version=order.version))
+    again = server.expect(protocol.SaveAt)
+    assert again.version > order.version
+
+
+def test_a_stop_without_workers_waits_for_what_can_be_saved_alone(stage: Stage) -> None:
+    server, worker, view = begin(stage)
+    server.beat(view, 30)
+    worker.send(protocol.Leave())
+    worker.send(protocol.StopRequest())
+    order = told_to_hold(stage, server, view)
+    assert order.version == 30
+    assert stage.coordinator.over_s is None
+    server.send(protocol.NotSaved(incarnation=view.incarnation, version=30))
+    assert worker.expect(protocol.Stopped).version == 0
+
+
+def test_a_server_says_that_it_does_not_save_a_version_that_it_has_passed(tmp_path: Path) -> None:
+    folder.create_folder(tmp_path / "job")
+    server = ParameterServer(tmp_path / "job", "s1", 900.0)
+    try:
+        server.slices = {0: SimpleNamespace(version=5)}  # type: ignore[dict-item]
+        order = protocol.SaveAt(incarnation=0, version=4, hold=True)
+        server._obey(order)
+        said = protocol.decode(server.coordinator._inner.recv_multipart())
+        assert said == protocol.NotSaved(incarnation=0, version=4)
+    finally:
+        server.coordinator.close()
+        server.listener.close()
+        server.context.term()
+
+
+def test_a_member_that_left_while_no_coordinator_ran_does_not_spoil_its_name(stage: Stage) -> None:
+    server, worker, _ = begin(stage)
+    server.send(protocol.DrainRequest(name="w1"))
+    stage.until(lambda: stage.coordinator.state.draining == ("w1",))
+    stage.kill_coordinator(late=worker)
+    server.expect(protocol.Welcome)
+    assert stage.coordinator.state.draining == ("w1",), "it may register again"
+    stage.coordinator._started -= stage.coordinator.timing.silent_s
+    stage.until(lambda: stage.coordinator.state.draining == ())
+    again = stage.player(WORKER, "w1")
+    again.accept(again.expect(protocol.View))
+    again.expect(protocol.View, shares=(protocol.WorkerShare(worker="w1", first=0, last=5),))
 
 
 def test_a_resize_says_what_to_start_and_drains_the_youngest(stage: Stage) -> None:
@@ -209,7 +292,15 @@ def test_a_worker_with_other_values_is_refused_with_their_name(stage: Stage) -> 
     assert "batch_size: this worker has 20, the job has 10" in other.expect(protocol.Refusal).reason
 
 
-def test_the_status_has_every_member(stage: Stage) -> None:
+def test_the_status_has_every_member(tmp_path: Path) -> None:
+    stage = Stage(tmp_path / "job", beat_s=60.0)  # nobody seems silent
+    try:
+        check_status(stage)
+    finally:
+        stage.close()
+
+
+def check_status(stage: Stage) -> None:
     server, worker, view = begin(stage)
     server.beat(view, 30)
     server.send(protocol.Losses(first=0, values=(0.5, 0.25)))

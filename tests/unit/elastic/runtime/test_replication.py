@@ -25,6 +25,13 @@ from tests.unit.elastic.runtime.test_job import END_S, active, outcome, run, scr
 __all__ = ["script"]
 
 
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow machine does not look like a member that is gone."""
+    monkeypatch.setattr("mirage.elastic.runtime.replication.SUSPECT_S", 1000.0)
+    monkeypatch.setattr("mirage.elastic.runtime.process_group.FORM_S", 120.0)
+
+
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[Stage]:
     made = Stage(tmp_path / "job", silent_s=60.0)
@@ -84,10 +91,10 @@ def test_a_group_forms_once_all_of_the_roster_are_without_one(stage: Stage) -> N
 def test_a_member_that_holds_up_a_group_and_is_silent_is_left_out(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mirage.elastic.runtime.replication.SUSPECT_S", 0.5)
     worker = first(stage)
     second = enter(stage, "w2")
     view = join(worker, second)
+    monkeypatch.setattr("mirage.elastic.runtime.replication.SUSPECT_S", 0.5)
     worker.accept(view)  # its group is broken; w2 says nothing any more
     alone = worker.expect_group(["w1"], beating=view)
     assert alone.roster > view.roster
@@ -238,7 +245,7 @@ def together(act: Any, size: int) -> list[Any]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join()
     return [found[rank] for rank in range(size)]
 
 
@@ -267,7 +274,7 @@ def test_workers_that_come_and_go_leave_every_bit_as_parameter_servers_have_it(
     path = tmp_path / "reduced"
     hurry = path.with_suffix(".hurry")
     command = [str(script), "60", "0.15", str(hurry)]
-    timing = ["--beat", "0.2", "--silent", "10", "--snapshot", "1"]
+    timing = ["--beat", "0.2", "--silent", "60", "--snapshot", "1"]
     with LocalJob(path, command, timing=timing, plane=ALL_REDUCE) as job:
         job.start_coordinator()
         job.start(WORKER)
@@ -323,3 +330,46 @@ def test_after_a_restart_a_newcomer_does_not_train_without_who_has_the_parameter
     alone = worker.expect_group(["w1"])
     worker.accept(alone)
     assert worker.expect(protocol.Form).roster == alone.roster
+
+
+def gathered(stage: Stage) -> None:
+    """The time is over in which a restarted coordinator lets workers register before all else."""
+    stage.coordinator._started -= 3 * stage.coordinator.timing.beat_s
+    stage.coordinator.turn(5)
+
+
+def test_a_restarted_coordinator_does_not_stop_before_a_late_worker_has_saved(
+    stage: Stage,
+) -> None:
+    worker = first(stage)
+    view = join(worker, step=7)
+    stage.kill_coordinator(late=worker)
+    client = enter(stage, "client")
+    client.expect(protocol.Welcome)
+    client.send(protocol.Leave())
+    client.send(protocol.StopRequest())
+    stage.until(lambda: stage.coordinator.stopping)
+    gathered(stage)
+    comes_late(stage, worker, view)
+
+
+def test_a_restarted_coordinator_does_not_dismiss_a_worker_before_it_has_saved(
+    stage: Stage,
+) -> None:
+    worker = first(stage)
+    view = join(worker, step=7)
+    worker.send(protocol.DrainRequest(name="w1"))
+    stage.until(lambda: stage.coordinator.state.draining == ("w1",))
+    stage.kill_coordinator(late=worker)
+    gathered(stage)
+    comes_late(stage, worker, view)
+
+
+def comes_late(stage: Stage, worker: Player, view: protocol.View) -> None:
+    """It registers, says later that it is at version 7, and is told to save that."""
+    worker.register()
+    worker.expect(protocol.Welcome)
+    worker.beat(view, 7)
+    mine = worker.expect_group([])
+    worker.send(protocol.InView(step=7, incarnation=0, layout=0, roster=mine.roster, scaling=0))
+    assert worker.expect(protocol.SaveAt).version == 7
