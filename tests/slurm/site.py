@@ -25,6 +25,8 @@ ROOT = Path(__file__).parents[2]
 PYTHON = "/usr/bin/python3"
 """The system's: plain users can't run an interpreter that lies under /root."""
 
+BUSY = 3
+"""How often a busy machine takes the time of a quiet one. What is waited for costs no more."""
 CORES = Path("/var/cache/mirage-slurm/cores")
 """Compiled cores, by what they were compiled from: a compile takes minutes of CPU time."""
 
@@ -101,7 +103,7 @@ class Site:
         return ["env", "-C", str(self.home(user)), *become, *words]
 
     def run(
-        self, user: str, *words: str, check: bool = True, timeout_s: float = 60
+        self, user: str, *words: str, check: bool = True, timeout_s: float = 60 * BUSY
     ) -> subprocess.CompletedProcess[str]:
         """Runs a command as a user, in the user's home."""
         done = subprocess.run(
@@ -282,7 +284,10 @@ def _check(words: Sequence[str]) -> None:
 
 
 def until(what: Callable[[], object], timeout_s: float, name: str, every_s: float = 0.3) -> object:
-    """Waits for something to become true and returns it. AssertionError after ``timeout_s``."""
+    """Waits for something to become true and returns it. ``timeout_s`` is enough on a quiet machine;
+    AssertionError after as much as a busy one may need.
+    """
+    timeout_s *= BUSY
     deadline = time.monotonic() + timeout_s
     while True:
         if found := what():

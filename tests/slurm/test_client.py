@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.slurm.conftest import Service
-from tests.slurm.site import ALICE, Site, until
+from tests.slurm.site import ALICE, BUSY, Site, until
 
 pytestmark = pytest.mark.slurm
 
@@ -54,7 +54,7 @@ def agent(site: Site, tmp_path: Path, *words: str) -> Iterator[None]:
         yield
     finally:
         process.terminate()
-        process.wait(60)
+        process.wait(60 * BUSY)
 
 
 def test_a_chain_from_its_submission_to_cancel_all(site: Site, clean_home: None) -> None:

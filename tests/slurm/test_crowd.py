@@ -18,7 +18,7 @@ from urllib.request import urlopen
 import pytest
 
 from tests.slurm.conftest import Service
-from tests.slurm.site import ALICE, BOB, OPERATOR, Site, until
+from tests.slurm.site import ALICE, BOB, BUSY, OPERATOR, Site, until
 
 pytestmark = pytest.mark.slurm
 
@@ -119,7 +119,7 @@ def test_a_crowd_of_idle_and_trickling_connections_is_in_nobodys_way(
             site.run(ALICE, str(site.bin / "python"), "-c", ASK, str(site.socket)).stdout
         )
         print(f"Alice was answered after {took_s:.2f} s")
-        assert took_s < 5
+        assert took_s < 5 * BUSY
         assert chain in chains
         for url in (f"http://127.0.0.1:{metrics}/metrics", f"http://127.0.0.1:{web}/"):
             begun = time.monotonic()
@@ -170,7 +170,7 @@ def test_who_takes_releases_and_chains_without_end_is_bounded(
                 - 20
             )
             print(f"{late_s} s late; releases of Bob's: {released(service, BOB)}")
-            assert late_s < 10, "a cycle is 2 s"
+            assert late_s < 10 * BUSY, "a cycle is 2 s, and the daemon has to start"
             assert released(service, BOB) <= 9, "three times each of three pairs"
             assert watched(service, BOB, "and chain_id like 'shifty%'") <= 1
         left = re.search(

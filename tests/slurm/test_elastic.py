@@ -15,7 +15,7 @@ import pytest
 
 from mirage.elastic.jobs.journal import JobJournal
 from mirage.elastic.jobs.tag import parse_task_tag
-from tests.slurm.site import ALICE, CAROL, Site, until
+from tests.slurm.site import ALICE, BUSY, CAROL, Site, until
 
 pytestmark = pytest.mark.slurm
 
@@ -108,7 +108,7 @@ def test_an_elastic_job_lives_with_its_neighbours(site: Site, folder: Path) -> N
     site.run(CAROL, "scancel", str(waiting))
     until(lambda: len(tasks(site)) == 5, 60, "the job to grow again")
     site.run(ALICE, "mirage", "elastic", "stop", "toy")
-    assert second.wait(120) == 0
+    assert second.wait(120 * BUSY) == 0
     assert not tasks(site, "R,PD")
     record = JobJournal(folder).record
     assert record.end == "stopped"
@@ -121,7 +121,7 @@ def test_an_elastic_job_lives_with_its_neighbours(site: Site, folder: Path) -> N
     third = start(site, folder, "--resume", "toy")
     until(lambda: losses.read_text().count("\n") > before, 120, "further steps", 1)
     site.run(ALICE, "mirage", "elastic", "stop", "toy")
-    assert third.wait(120) == 0
+    assert third.wait(120 * BUSY) == 0
     assert JobJournal(folder).record.end == "stopped"
     steps = [json.loads(line)[0] for line in losses.read_text().splitlines()]
     assert steps == list(range(steps[0], steps[0] + len(steps)))
@@ -132,7 +132,7 @@ def test_without_a_controller_stop_does_it_alone(site: Site, folder: Path) -> No
     until(lambda: "c1" in tasks(site), 60, "the coordinator")
     os.killpg(first.pid, signal.SIGKILL)
     first.wait()
-    site.run(ALICE, "mirage", "elastic", "stop", "toy", timeout_s=150)
+    site.run(ALICE, "mirage", "elastic", "stop", "toy", timeout_s=150 * BUSY)
     assert not tasks(site, "R,PD")
     assert JobJournal(folder).record.end == "stopped"
 
@@ -162,5 +162,5 @@ def test_workers_that_reduce_among_themselves(site: Site, folder: Path) -> None:
     before = status(site)["step"]
     until(lambda: status(site)["step"] > before + 5, 240, "further steps", 1)
     site.run(ALICE, "mirage", "elastic", "stop", "toy")
-    assert controller.wait(240) == 0
+    assert controller.wait(120 * BUSY) == 0
     assert JobJournal(folder).record.end == "stopped"

@@ -20,7 +20,7 @@ from urllib.request import urlopen
 import pytest
 import torch
 
-from tests.slurm.site import ALICE, PYTHON, ROOT, until
+from tests.slurm.site import ALICE, BUSY, PYTHON, ROOT, until
 
 pytestmark = pytest.mark.slurm
 
@@ -245,7 +245,7 @@ def test_a_service_hands_its_port_over_without_a_lost_request(site, run, tmp_pat
     finally:
         client.stop()
         relay.terminate()
-        relay.wait(10)
+        relay.wait(10 * BUSY)
     assert client.errors == []
     assert client.jobs == serve.jobs  # first the one and then the other, never back
     assert serve.journal() == ["serve 1", "serve 2", "left 1"]
@@ -269,7 +269,7 @@ def test_submitits_result_is_that_of_all_links(site, path, tmp_path):
         run = Run(site, folder, chain, [int(first[1])], log)
         run.wait_for("begin 1")
         run.let_in(2)
-        assert program_run.wait(180) == 0, log.read_text()
+        assert program_run.wait(180 * BUSY) == 0, log.read_text()
     finally:
         program_run.terminate()
     assert log.read_text().splitlines()[-1] == "result: 120"

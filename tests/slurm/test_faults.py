@@ -11,7 +11,7 @@ import time
 import pytest
 
 from tests.slurm.conftest import Service
-from tests.slurm.site import ALICE, BOB, Site, until
+from tests.slurm.site import ALICE, BOB, BUSY, Site, until
 
 pytestmark = pytest.mark.slurm
 
@@ -31,6 +31,13 @@ def start_chain(site: Site, *options: str, script: str = WORK) -> tuple[str, int
     first, second = jobs
     until(lambda: site.state(first) != "PENDING", 30, "the first link to start")
     return name, first, second
+
+
+def until_file(site: Site, name: str) -> str:
+    """A script that ends once this file is in Alice's home, where it is not yet."""
+    path = site.home(ALICE) / name
+    path.unlink(missing_ok=True)
+    return WORK.replace("exec sleep 300", f"until [ -e {path} ]; do sleep 0.3; done")
 
 
 def released(site: Site, job_id: int) -> bool:
@@ -61,7 +68,7 @@ def test_a_chain_that_is_over_before_anybody_saw_it_is_known_from_its_folder(sit
 @pytest.mark.parametrize("point", ["before-intent", "after-intent", "after-act"])
 def test_the_daemon_is_killed_in_the_middle_of_a_release(site, service, chain, point):
     name, first, second = chain
-    assert service.start(point).wait(30) == -9
+    assert service.start(point).wait(30 * BUSY) == -9
     acted = point == "after-act"
     assert released(site, second) is acted
     assert outcomes(service, second) == ([] if point == "before-intent" else [None])
@@ -174,9 +181,10 @@ def test_slurmctld_is_killed_and_restarted_mid_chain(site, service, chain):
 def test_without_slurmdbd_a_chain_is_still_released_and_followed(site, service):
     site.slurm("stop", "slurmdbd")
     try:
-        name, first, second = start_chain(site, script=WORK.replace("sleep 300", "sleep 20"))
+        name, first, second = start_chain(site, script=until_file(site, "released"))
         with service.running():
             until(lambda: "released" in outcomes(service, second), 60, "the release")
+            (site.home(ALICE) / "released").touch()
             service.wait_for(name, "done", 90)
     finally:
         site.slurm("start", "slurmdbd")
@@ -199,12 +207,12 @@ def test_the_user_cancels_the_predecessor(site, service, chain):
 def test_the_predecessor_fails_at_once(site, service):
     service.configure(lead_s=1)
     with service.running():
-        name, first, second = start_chain(
-            site, script=WORK.replace("exec sleep 300", "sleep 6; exit 3")
-        )
+        name, first, second = start_chain(site, script=f"{until_file(site, 'seen')}exit 3\n")
+        until(lambda: service.chain_state(name) == "active", 30, "the daemon to see the chain")
+        (site.home(ALICE) / "seen").touch()
         service.wait_for(name, "failed")
-    assert site.state(first) == "FAILED"
-    assert site.state(second) == "CANCELLED"
+    until(lambda: site.state(first) == "FAILED", 30, "the first link's end")
+    until(lambda: site.state(second) == "CANCELLED", 30, "the end of the second")
     assert_no_link_lost_or_twice(site, name, (first, second))
 
 
@@ -240,7 +248,7 @@ def test_the_successor_has_started_already_when_we_act(site, service, chain):
     done twice.
     """
     name, first, second = chain
-    assert service.start("after-intent").wait(30) == -9
+    assert service.start("after-intent").wait(30 * BUSY) == -9
     site.run(ALICE, "scontrol", "update", f"JobId={second}", "Dependency=")
     until(lambda: site.state(second) == "RUNNING", 40, "the successor to start")
     with service.running():

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm.site import ALICE, BOB, CAROL, OPERATOR, ROOT, Site, until
+from tests.slurm.site import ALICE, BOB, BUSY, CAROL, OPERATOR, ROOT, Site, until
 
 pytestmark = pytest.mark.slurm
 
@@ -130,7 +130,7 @@ def test_advise_names_the_move_and_run_makes_it_without_losing_a_step(racks, sta
     assert (event["mode"], job["job_id"], job["from"]) == ("observe", mine, ["n1", "n5"])
     assert set(move["change"]) == {str(mine), str(his)}
 
-    racks.run(OPERATOR, *run, "--mode", "enforce", timeout_s=120)
+    racks.run(OPERATOR, *run, "--mode", "enforce", timeout_s=120 * BUSY)
     end = events(state)[-1]
     assert (end["job"], end["outcome"]) == (mine, "moved")
     assert end["pause"] >= 10
@@ -149,7 +149,7 @@ def test_killed_at_each_point_nothing_is_lost_or_moved_twice(racks, state):
 
     def die(point: str, folder: Path) -> None:
         words = [str(racks.bin / "python"), str(crashing), point, *options, str(folder)]
-        done = racks.run(OPERATOR, *words, check=False, timeout_s=90)
+        done = racks.run(OPERATOR, *words, check=False, timeout_s=90 * BUSY)
         assert done.returncode == -9, (point, done.stdout, done.stderr)
 
     # Before the signal: the job goes on where it is, and nobody asks it again.

@@ -11,7 +11,7 @@ from urllib.request import HTTPCookieProcessor, OpenerDirector, build_opener
 import pytest
 
 from tests.slurm.conftest import Service
-from tests.slurm.site import ALICE, BOB, Site, until
+from tests.slurm.site import ALICE, BOB, BUSY, Site, until
 
 pytestmark = pytest.mark.slurm
 
@@ -24,16 +24,16 @@ class Visitor:
     def __init__(self, site: Site, user: str) -> None:
         self.told = json.loads(site.run(user, "mirage", "web", "--json").stdout)
         self._opener: OpenerDirector = build_opener(HTTPCookieProcessor(CookieJar()))
-        with self._opener.open(self.told["url"], timeout=60) as answer:
+        with self._opener.open(self.told["url"], timeout=60 * BUSY) as answer:
             self.url, self.text = answer.url, answer.read().decode()
 
     def read(self, path: str) -> str:
-        with self._opener.open(self.url + path, timeout=60) as answer:
+        with self._opener.open(self.url + path, timeout=60 * BUSY) as answer:
             return str(answer.read().decode())
 
     def status(self, path: str) -> int:
         try:
-            with self._opener.open(self.url + path, timeout=60) as answer:
+            with self._opener.open(self.url + path, timeout=60 * BUSY) as answer:
                 return int(answer.status)
         except HTTPError as error:
             return error.code
@@ -77,7 +77,9 @@ def check(site: Site, service: Service, chains: dict[str, tuple[str, list[int]]]
     )  # once the first one runs
     assert alice.status(f"chain/{chains[BOB][0]}/{BOB}") == 404
     assert bob.status(f"chain/{chains[BOB][0]}/{BOB}") == 200
-    anyone = build_opener().open(alice.told["url"].split("/enter")[0], timeout=60).read().decode()
+    anyone = (
+        build_opener().open(alice.told["url"].split("/enter")[0], timeout=60 * BUSY).read().decode()
+    )
     assert "Mode" in anyone
     assert not [
         word for user, (chain, _) in chains.items() for word in (user, chain) if word in anyone

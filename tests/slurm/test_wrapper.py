@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from tests.slurm.site import ALICE, ROOT, Site, until
+from tests.slurm.site import ALICE, BUSY, ROOT, Site, until
 
 pytestmark = pytest.mark.slurm
 
@@ -34,7 +34,7 @@ def sbatch(
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=60 * BUSY,
     )
 
 
@@ -86,7 +86,7 @@ def test_the_cli_filter_refuses_who_forgot_mirage_submit_and_nobody_else(site: S
         env = site.environment(ALICE) | {"SLURM_CONF": str(conf)}
         argv = site.argv(ALICE, words)
         return subprocess.run(
-            argv, env=env, input=stdin, capture_output=True, text=True, timeout=60
+            argv, env=env, input=stdin, capture_output=True, text=True, timeout=60 * BUSY
         )
 
     script = site.script(ALICE, "wrapped.sh", CHAIN)
