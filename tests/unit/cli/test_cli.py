@@ -88,7 +88,7 @@ class Shell:
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Shell:
-    return Shell(tmp_path, FakeSlurm.create(tmp_path, 2, NOW))
+    return Shell(tmp_path, FakeSlurm.create(tmp_path, 2, int(time.time())))
 
 
 def test_help_names_every_verb(shell):

@@ -55,7 +55,7 @@ def shell(tmp_path, monkeypatch):
         "MIRAGE_SOCKET": tmp_path / "no.sock",
     }.items():
         monkeypatch.setenv(name, str(value))
-    return Shell(tmp_path, FakeSlurm.create(tmp_path, 2, NOW))
+    return Shell(tmp_path, FakeSlurm.create(tmp_path, 2, int(time.time())))
 
 
 CHAIN = "abcdef12"

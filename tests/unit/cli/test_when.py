@@ -12,13 +12,12 @@ import pytest
 from mirage.cli import main as cli
 from tests.fakes.fake_slurm import FakeSlurm
 
-NOW = int(time.time())
-
 
 @pytest.fixture
 def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
     """Two nodes; twelve jobs of ten minutes on both have run one after the other."""
-    slurm = FakeSlurm.create(tmp_path, 2, NOW)
+    now_s = int(time.time())
+    slurm = FakeSlurm.create(tmp_path, 2, now_s)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     monkeypatch.setenv("FAKE_SLURM_DIR", str(tmp_path))
     monkeypatch.setenv("FAKE_SLURM_USER", "ann")
@@ -28,13 +27,13 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
     common |= {"limit": 1200, "run": 600, "exit": 0, "status": 0, "line": "sbatch", "name": "job"}
     with slurm.state() as state:
         for number in range(1, 13):
-            start = NOW - (14 - number) * 600
+            start = now_s - (14 - number) * 600
             times = {"submit": start - 300 * number, "eligible": start - 300 * number}
             ended = {"start": start, "end": start + 600, "state": "COMPLETED", "on": ["n1", "n2"]}
             state["jobs"].append({"id": number} | common | times | ended)
-        busy = {"submit": NOW - 60, "eligible": NOW - 60, "start": NOW - 30, "end": None}
+        busy = {"submit": now_s - 60, "eligible": now_s - 60, "start": now_s - 30, "end": None}
         state["jobs"].append({"id": 13} | common | busy | {"state": "RUNNING", "on": ["n1", "n2"]})
-        waits = {"submit": NOW - 20, "eligible": NOW - 20, "start": None, "end": None}
+        waits = {"submit": now_s - 20, "eligible": now_s - 20, "start": None, "end": None}
         state["jobs"].append({"id": 14} | common | waits | {"state": "PENDING", "on": []})
     return slurm
 
