@@ -198,7 +198,7 @@ class ClusterContract:
         ended = site.job(first).end_s
         assert job.eligible_s is not None
         assert ended is not None
-        assert ended <= job.eligible_s <= ended + 10
+        assert ended <= job.eligible_s <= ended + 60  # a busy Slurm looks late
 
     # --- submitting
 
@@ -288,7 +288,7 @@ class ClusterContract:
             lambda: (
                 f"the record of {job.job_id}; there is {cluster.submissions(*window, [site.alice])}"
             ),
-            pauses=480,  # slurmdbd may be told late
+            pauses=1000,  # slurmdbd may be told late
         )
         (record,) = told()
         assert (record.comment, record.start_s, record.end_s) == (tag, job.start_s, job.end_s)

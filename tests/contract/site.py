@@ -66,7 +66,7 @@ class Site(ABC):
         return self.job(job_id)
 
     def until(
-        self, condition: Callable[[], bool], what: Callable[[], str], pauses: int = 120
+        self, condition: Callable[[], bool], what: Callable[[], str], pauses: int = 480
     ) -> None:
         for _ in range(pauses):
             if condition():

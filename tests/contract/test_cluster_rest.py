@@ -138,8 +138,11 @@ def test_both_adapters_see_the_same(site: RestSite) -> None:
             for node in cluster.snapshot().nodes
         ]
 
-    assert nodes(ours) == nodes(theirs)
-    assert ours.jobs(submitted) == theirs.jobs(submitted)
+    def jobs(cluster: RestCluster | CommandCluster) -> dict[int, Job]:
+        return {each: settled(job) for each, job in cluster.jobs(submitted).items()}
+
+    site.until(lambda: nodes(ours) == nodes(theirs), lambda: f"{nodes(ours)}, {nodes(theirs)}")
+    site.until(lambda: jobs(ours) == jobs(theirs), lambda: f"{jobs(ours)}, {jobs(theirs)}")
     window = (started_s, int(time.time()) + 60)
 
     def records(cluster: RestCluster | CommandCluster, ids: list[int] | None) -> set[Job]:
@@ -255,6 +258,7 @@ def test_a_drained_node_is_not_up_and_leaves_an_event(site: RestSite) -> None:
             [*scontrol, "State=DRAIN", "Reason=test"], env=site.env(site.conf), check=True
         )
         assert [node.name for node in cluster.snapshot().nodes if not node.up] == [name]
+        site.until(lambda: bool(cluster.node_events(now_s, now_s + 60)), lambda: "the event")
         (event,) = cluster.node_events(now_s, now_s + 60)
         assert (event.node, event.end_s) == (name, None)
         assert now_s - 2 <= event.start_s <= now_s + 60

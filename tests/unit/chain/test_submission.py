@@ -22,6 +22,12 @@ QUEUE_IT = """for word; do
     case $word in --comment=*) echo "777 PENDING 1/ ${word#--comment=}" >>"$FAKE/queue" ;; esac
 done
 """
+INTERRUPT_TWICE = """kill -INT $PPID
+while grep -q '^S[ih][gd]Pnd:.*[2367abef]$' /proc/$PPID/status; do sleep 0.1; done  # bit 2: not yet heard
+sleep 0.3
+kill -INT $PPID
+exec sleep 600
+"""
 WORDS = ["--segments=3", "train.sbatch"]
 
 
@@ -212,7 +218,7 @@ def test_a_signal_during_sbatch_waits_for_its_answer_and_undoes_all(
 
 
 def test_the_second_signal_ends_sbatch_whose_job_is_then_looked_for(site: Site) -> None:
-    site.in_call(1, f"{QUEUE_IT}kill -INT $PPID; sleep 0.5; kill -INT $PPID; exec sleep 60\n")
+    site.in_call(1, QUEUE_IT + INTERRUPT_TWICE)
     assert main(WORDS) == 130
     assert_nothing_is_left(site, "777")
 
@@ -221,7 +227,7 @@ def test_a_second_signal_where_slurm_is_silent_leaves_the_folder(
     site: Site, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (site.fake / "down").touch()
-    site.in_call(1, "kill -INT $PPID; sleep 0.5; kill -INT $PPID; exec sleep 60\n")
+    site.in_call(1, INTERRUPT_TWICE)
     assert main(WORDS) == 1
     assert "may be in the queue or not" in capfd.readouterr().err
     assert over_marker(the_folder(site)) is None
