@@ -84,7 +84,7 @@ class Site:
             input=stdin,
             capture_output=True,
             restore_signals=True,
-            timeout=60,
+            timeout=240,
         )
         return (
             done.returncode,
@@ -154,7 +154,7 @@ def test_it_takes_the_place_of_its_own_process_so_signals_reach_sbatch(site: Sit
         process.send_signal(
             signal.SIGTERM
         )  # SIGINT is ignored by what a shell started in the background
-        assert process.wait(30) == -signal.SIGTERM
+        assert process.wait(240) == -signal.SIGTERM
 
 
 def test_without_slurm_it_says_so(site: Site) -> None:
@@ -296,7 +296,7 @@ def test_a_script_in_a_file_on_standard_input_is_left_unread(site: Site) -> None
     for program in (site.real, site.wrapper):
         with (site.root / "in").open() as file:
             subprocess.run(
-                [program], env=site.environ, cwd=site.root, stdin=file, check=False, timeout=60
+                [program], env=site.environ, cwd=site.root, stdin=file, check=False, timeout=240
             )
         done.append(Path(f"{site.real}.seen").read_bytes())
     assert done[0] == done[1]

@@ -32,7 +32,11 @@ class Shell:
     slurm: FakeSlurm
 
     def run(
-        self, *words: str, timeout_s: float = 60, stdout: int = subprocess.PIPE, module: bool = True
+        self,
+        *words: str,
+        timeout_s: float = 240,
+        stdout: int = subprocess.PIPE,
+        module: bool = True,
     ) -> subprocess.CompletedProcess[str]:
         env = {
             "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}",

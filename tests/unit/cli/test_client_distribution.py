@@ -55,7 +55,7 @@ def run_code(client: Path, code: str, *words: str) -> subprocess.CompletedProces
             "PYTHONPATH": str(client),
             "HOME": os.environ.get("HOME", "/"),
         },
-        timeout=60,
+        timeout=240,
         check=False,
     )
 

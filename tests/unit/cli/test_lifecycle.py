@@ -438,7 +438,7 @@ def test_following_goes_on_until_the_chain_is_over(shell):
         time.sleep(1)
         assert follower.poll() is None
         end_all(shell, folder, "all 3 links have run")
-        assert follower.wait(30) == 0
+        assert follower.wait(240) == 0
 
 
 # ---- mirage-submit --notify

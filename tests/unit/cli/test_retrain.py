@@ -261,7 +261,7 @@ def test_a_run_that_is_ended_leaves_the_model_alone(site: Path, number: signal.S
                 "sacct to be asked",
             )
             process.send_signal(number)
-            assert process.wait(60) == (-9 if number == signal.SIGKILL else 130)
+            assert process.wait(240) == (-9 if number == signal.SIGKILL else 130)
         finally:
             process.kill()
     assert not (site / "models" / "quantile").exists()

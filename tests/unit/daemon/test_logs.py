@@ -95,7 +95,7 @@ def run_daemon(
             os.devnull,
             *words,
         ]
-        assert subprocess.run(program, env=env, stderr=log, timeout=60).returncode == code
+        assert subprocess.run(program, env=env, stderr=log, timeout=240).returncode == code
         log.seek(0)
         return log.read().splitlines()
 

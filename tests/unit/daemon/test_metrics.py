@@ -103,7 +103,7 @@ def busy() -> Metrics:
 def scraped(metrics: Metrics) -> dict[tuple[str, Labels], float]:
     with (
         exposed(metrics, "127.0.0.1:0") as port,
-        urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer,
+        urlopen(f"http://127.0.0.1:{port}/metrics", timeout=240) as answer,
     ):
         text = answer.read().decode()
     return {

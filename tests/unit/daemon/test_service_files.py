@@ -129,7 +129,7 @@ def manager(tmp_path: Path) -> Iterator[socket.socket]:
     """What systemd listens at."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(str(tmp_path / "notify"))
-        listener.settimeout(60)
+        listener.settimeout(240)
         yield listener
 
 
@@ -141,7 +141,7 @@ def test_notify_reaches_a_path_and_an_abstract_address(
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(f"\0mirage-test-{os.getpid()}")
         notify("READY=1", environ={"NOTIFY_SOCKET": f"@mirage-test-{os.getpid()}"})
-        listener.settimeout(60)
+        listener.settimeout(240)
         assert listener.recv(4096) == b"READY=1"
 
 
@@ -194,7 +194,7 @@ def test_the_daemon_tells_systemd_when_it_is_ready_alive_and_stopping(
             daemon.send_signal(signal.SIGTERM)
             while "STOPPING=1" not in told:
                 told.append(manager.recv(4096).decode())
-            assert daemon.wait(60) == 0
+            assert daemon.wait(240) == 0
         finally:
             daemon.kill()
     assert any(re.fullmatch(r"STATUS=Cycle of \d\d:\d\d:\d\d done", line) for line in told), told
@@ -228,7 +228,7 @@ def test_sighup_reads_all_again_and_a_wrong_configuration_changes_nothing(
             wait_for("READY=1")
             daemon.send_signal(signal.SIGTERM)
             wait_for("STOPPING=1")
-            assert daemon.wait(60) == 0
+            assert daemon.wait(240) == 0
         finally:
             daemon.kill()
     assert re.findall(r"a cycle every (\d+) s", log.read_text()) == ["501", "502"]

@@ -128,6 +128,6 @@ def test_reading_node_states_does_not_load_numpy() -> None:
     """mirage-submit reads Slurm's answers too, and its user waits for it."""
     program = "import sys, mirage.slurm.commands; print('numpy' in sys.modules)"
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=240, check=True
     )
     assert done.stdout == "False\n"

@@ -81,7 +81,7 @@ def killed_when_ready(target: Callable[..., None], *args: object) -> Iterator[No
     process = SPAWN.Process(target=target, args=(*args, ready))
     process.start()
     try:
-        assert ready.wait(60)
+        assert ready.wait(240)
         yield
     finally:
         process.kill()
@@ -276,7 +276,7 @@ def _open_together(file: Path, together: Barrier, number: int) -> None:
 
 
 def test_processes_that_open_a_new_store_together_all_succeed(file: Path) -> None:
-    together = SPAWN.Barrier(3, timeout=60)
+    together = SPAWN.Barrier(3, timeout=240)
     processes = [
         SPAWN.Process(target=_open_together, args=(file, together, number)) for number in range(3)
     ]

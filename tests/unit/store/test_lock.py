@@ -30,7 +30,7 @@ def test_a_second_daemon_is_told_who_holds_the_lock_until_that_one_dies(tmp_path
     first = SPAWN.Process(target=_hold, args=(path, ready))
     first.start()
     try:
-        assert ready.wait(60)
+        assert ready.wait(240)
         with (
             pytest.raises(StoreError, match=rf"{path}: another daemon .*\(pid {first.pid} on "),
             exclusive(path),

@@ -69,7 +69,7 @@ def server_away(url: str) -> Iterator[None]:
         subprocess.run([SCRIPT, "up", "--dir", FOLDER, name], check=True, capture_output=True)
 
 
-def until(condition: Callable[[], bool], what: str, timeout_s: float = 60) -> None:
+def until(condition: Callable[[], bool], what: str, timeout_s: float = 240) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, f"waited for {what}"
@@ -162,7 +162,7 @@ def commits_take_long() -> Iterator[None]:
 def test_programs_that_open_a_new_store_together_all_succeed(
     url: str, commits_take_long: None
 ) -> None:
-    together = threading.Barrier(3, timeout=60)
+    together = threading.Barrier(3, timeout=240)
     failures: list[BaseException] = []
 
     def opened(number: int) -> None:
@@ -324,7 +324,7 @@ def test_the_daemon_says_that_its_database_is_away_and_goes_on_when_it_is_back(
             assert [call[:2] for call in shell.slurm.calls()].count(["scontrol", "update"]) == 1
         finally:
             daemon.terminate()
-            code = daemon.wait(30)
+            code = daemon.wait(240)
     assert code == 0, log.read_text()
     assert password(url) not in log.read_text()
     assert "Traceback" not in log.read_text()

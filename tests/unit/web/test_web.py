@@ -75,7 +75,7 @@ class Browser:
     def get(self, url: str, method: str = "GET", **headers: str) -> Page:
         request = Request(url, method=method, headers=headers)
         try:
-            answer = self._opener.open(request, timeout=60)
+            answer = self._opener.open(request, timeout=240)
         except HTTPError as error:
             answer = error
         with contextlib.closing(answer):
@@ -210,7 +210,7 @@ def test_every_answer_forbids_scripts_and_is_kept_nowhere(site: WebSite) -> None
 )
 def test_no_file_leaves_that_is_none_of_the_pages(site: WebSite, path: str) -> None:
     with socket.create_connection(
-        ("127.0.0.1", int(site.url.rsplit(":", 1)[1])), timeout=60
+        ("127.0.0.1", int(site.url.rsplit(":", 1)[1])), timeout=240
     ) as connection:
         connection.sendall(f"GET /{path} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
         answer = b"".join(iter(lambda: connection.recv(65536), b"")).decode()
@@ -507,7 +507,7 @@ def test_a_page_that_hangs_holds_up_no_cycle(
 
     def hang(*_args: object, **_named: object) -> list[Chain]:
         hangs.set()
-        assert goes_on.wait(60)
+        assert goes_on.wait(240)
         return []
 
     audit_summary = AuditSummary(tmp_path / "audit.jsonl", 60)
@@ -538,7 +538,7 @@ def test_a_page_that_hangs_holds_up_no_cycle(
         visits = [threading.Thread(target=browser.get, args=(own,)) for _ in range(20)]
         for visit in visits:
             visit.start()
-        assert hangs.wait(60)
+        assert hangs.wait(240)
         assert rounds.run()
         assert last_cycle.view is not None
         assert last_cycle.result is not None
@@ -574,21 +574,21 @@ def running(tmp_path: Path, verb: str = "daemon", **more: str) -> Iterator[dict[
     words = [sys.executable, "-m", "mirage.cli.main", verb, "--config", os.devnull]
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
-        manager.settimeout(60)
+        manager.settimeout(240)
         with subprocess.Popen(words, env=env, stderr=subprocess.PIPE, text=True) as daemon:
             try:
                 while manager.recv(4096) != b"READY=1":
                     pass
                 yield env
                 daemon.send_signal(signal.SIGTERM)
-                assert daemon.wait(60) == 0, daemon.stderr.read() if daemon.stderr else ""
+                assert daemon.wait(240) == 0, daemon.stderr.read() if daemon.stderr else ""
             finally:
                 daemon.kill()
 
 
 def mirage(env: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
     program = [sys.executable, "-m", "mirage.cli.main", *words]
-    return subprocess.run(program, env=env, capture_output=True, text=True, timeout=60)
+    return subprocess.run(program, env=env, capture_output=True, text=True, timeout=240)
 
 
 def test_mirage_web_prints_a_link_to_the_daemons_page(tmp_path: Path) -> None:
