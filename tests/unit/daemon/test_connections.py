@@ -221,7 +221,10 @@ def test_the_listeners_together_leave_files_for_slurms_commands_and_the_store() 
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_who_asks_much_at_once_is_answered_in_turn(tmp_path: Path) -> None:
+def test_who_asks_much_at_once_is_answered_in_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mirage.daemon.socket.PATIENCE_S", float(PATIENCE_S))
     found: list[object] = []
     with (
         SqlStore.open(f"sqlite:///{tmp_path}/m.db") as store,
