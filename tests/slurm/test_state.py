@@ -18,8 +18,10 @@ from tests.slurm.site import ALICE, BOB
 
 pytestmark = pytest.mark.slurm
 
-STEP_S = 7
-"""Things happen right after a step, so that by the next one slurmctld has settled."""
+STEP_S = 12
+"""Things happen right after a step, so that by the next one slurmctld has settled, on a busy machine,
+too.
+"""
 
 
 def seconds_until(at_s):
@@ -42,7 +44,7 @@ def test_rebuilt_steps_are_the_live_ones(site):
     acts = [
         lambda: pair.append(sbatch(ALICE, "-N2", "-t5", "300")),
         lambda: pair.append(sbatch(ALICE, "-N1", "-t5", f"-dafterany:{pair[0]}", "60")),
-        lambda: [sbatch(BOB, "-N1", f"-t{minutes}", "8") for minutes in (1, 2, 3)],
+        lambda: [sbatch(BOB, "-N1", f"-t{minutes}", "18") for minutes in (1, 2, 3)],
         lambda: sbatch(BOB, "-N6", "-t10", "5"),
         lambda: [
             # Between polls 5 and 6, however late sbatch is.

@@ -454,7 +454,7 @@ def test_who_reloads_without_end_has_to_wait_and_others_have_not(
     site: WebSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = 0.0
-    monkeypatch.setattr(site.desk, "allowance", Allowance(saved_s=0.05, now_s=lambda: now_s))
+    monkeypatch.setattr(site.desk, "allowance", Allowance(saved_s=0.2, now_s=lambda: now_s))
     alice, bob = Browser(), Browser()
     own = alice.get(site.link("alice")).url
     answers = [alice.get(own)]
@@ -471,7 +471,7 @@ def test_who_reloads_without_end_has_to_wait_and_others_have_not(
 def test_who_has_no_session_is_told_apart_by_the_kernel(
     site: WebSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(site.desk, "allowance", Allowance(saved_s=0.05, now_s=lambda: 0.0))
+    monkeypatch.setattr(site.desk, "allowance", Allowance(saved_s=0.2, now_s=lambda: 0.0))
     monkeypatch.setattr("mirage.web.app.holder", lambda *_: "user bob")
     answers = [Browser().get(site.url)]
     while answers[-1].status == 200 and len(answers) < 1000:
