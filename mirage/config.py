@@ -262,7 +262,8 @@ def read_tree(path: Path) -> Tree:
     try:
         text = read_text(path)
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: can't read the configuration: {error}") from error
+        words = getattr(error, "strerror", None) or error
+        raise InputError(f"{path}: can't read the configuration: {words}") from error
     return parse_tree(text, str(path))
 
 

@@ -402,11 +402,16 @@ def _read_answer(tag: str, what: str, answer: tuple[int, str, str]) -> int:
         )
     if exit_code == 0:
         raise SubmissionUnclear(
-            f"sbatch --parsable printed no job id, but {stdout.strip()[-200:]!r}."
+            f"sbatch --parsable printed no job id, but {_readable(stdout.strip()[-200:])!r}."
         )
     if is_silent:
         raise SubmissionUnclear("Slurm did not answer, so the job may be in the queue or not.")
     raise _refusal(exit_code, stderr)
+
+
+def _readable(text: str) -> str:
+    """With U+FFFD for bytes that are no UTF-8."""
+    return os.fsencode(text).decode(errors="replace")
 
 
 def let_follow(folder: Path) -> None:

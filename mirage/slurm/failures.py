@@ -44,6 +44,8 @@ _DENIED = (
 )
 _STARTED = "Job is no longer pending execution"
 _UNKNOWN_JOB = "Invalid job id specified"
+MAX_SHOWN = 500
+"""Characters of what a command said."""
 _OVER = (_UNKNOWN_JOB, "Job/step already completing or completed", "Job has already finished")
 
 
@@ -83,7 +85,7 @@ def read_failure(argv: Sequence[str], stderr: str) -> ClusterError:
     """The error of a query that exited non-zero."""
     if any(words in stderr for words in _DENIED):
         return Refused(_said_by(argv, stderr))
-    hint = f" {advice(argv[0])}" if is_transient(stderr) else ""
+    hint = f" {advice(argv[0])}" if is_transient(stderr) or not stderr.strip() else ""
     return ClusterUnavailable(f"{argv[0]} failed: {_shown(stderr)}.{hint}")
 
 
@@ -101,4 +103,7 @@ def _said_by(argv: Sequence[str], stderr: str) -> str:
 
 
 def _shown(stderr: str) -> str:
-    return stderr.strip()[:2000] or "it said nothing"
+    """In one line, without control characters, which a terminal would obey."""
+    words = " ".join(stderr[:MAX_SHOWN].split())
+    shown = "".join(each if each.isprintable() else "?" for each in words)
+    return f"{shown}{'...' if len(stderr) > MAX_SHOWN else ''}" or "it said nothing"

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from mirage.chain.durations import format_duration
 from mirage.domain import Job, Snapshot
-from mirage.errors import AccountingUnavailable, ClusterError, InputError, MirageError
+from mirage.errors import ClusterError, InputError, MirageError
 from mirage.models.folder import check_folder
 from mirage.ports import Cluster
 from mirage.provision.learn import futures as trained
@@ -126,7 +126,7 @@ class StartSources:
     def _records(self, snapshot: Snapshot) -> list[Job]:
         try:
             return self.cluster.accounting(snapshot.at_s - RECENT_S, snapshot.at_s)
-        except AccountingUnavailable as error:
+        except ClusterError as error:
             self.warn(f"only the jobs that run now are known: {error}")
             return []
 

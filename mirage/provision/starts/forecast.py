@@ -9,7 +9,7 @@ import numpy as np
 
 from mirage.chain.durations import format_duration
 from mirage.domain import Job, JobState
-from mirage.errors import InputError
+from mirage.errors import InputError, system_says
 from mirage.figures.words import several
 from mirage.provision.learn.episode import Floats
 from slurm_sim.files import read_text
@@ -91,6 +91,7 @@ class QuantileCalibration:
 
 
 AS_IT_IS = QuantileCalibration()
+GIVE = "results.json of mirage evaluate --waits"
 
 
 def read_calibration(path: Path) -> QuantileCalibration:
@@ -99,11 +100,10 @@ def read_calibration(path: Path) -> QuantileCalibration:
         found = parse_json(read_text(path))["calibration"]
         levels, cases = found["levels"], int(found["jobs"])
         low, middle, high = (float(level) for level in levels)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(
-            f"{path}: no calibration of look-ahead ({error!r}); give results.json of mirage"
-            " evaluate --waits."
-        ) from error
+    except OSError as error:
+        raise InputError(f"{system_says(error)}; give {GIVE}.") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: no calibration of look-ahead; give {GIVE}.") from error
     if not 0 <= low <= middle <= high <= 1:
         raise InputError(f"{path}: levels {levels} are no rising shares from 0 to 1.")
     return QuantileCalibration((low, middle, high), cases)

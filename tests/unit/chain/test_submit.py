@@ -649,6 +649,14 @@ def test_sbatchs_message_and_exit_code_are_passed_on(
     assert site.cancelled() == []
 
 
+def test_bytes_that_sbatch_prints_in_place_of_a_job_id_are_shown_readably(
+    site: Site, capfd: pytest.CaptureFixture[str]
+) -> None:
+    site.in_call(1, "printf '\\377\\033[2Jhello'; exit 0")
+    assert main(["--segments=3", "train.sbatch"]) == 1
+    assert "printed no job id, but '\ufffd\\x1b[2Jhello'" in capfd.readouterr().err
+
+
 def test_a_refused_successor_takes_the_first_link_along(
     site: Site, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,7 +10,13 @@ import numpy as np
 import pytest
 
 from mirage.domain import ClusterNode, Job, JobState, Snapshot, WaitSample
-from mirage.errors import AccountingUnavailable, ClusterUnavailable, InputError, MirageError
+from mirage.errors import (
+    AccountingUnavailable,
+    ClusterNonsense,
+    ClusterUnavailable,
+    InputError,
+    MirageError,
+)
 from mirage.provision.learn.background import Background
 from mirage.provision.learn.forecast import read_cluster
 from mirage.provision.learn.futures import Futures
@@ -160,8 +166,10 @@ def test_a_calibration_comes_from_a_results_file_and_anything_else_is_refused(tm
     assert "checked on 50 past waits" in forecast.reason
     for text in ("{}", "[]", "x", '{"calibration": {"levels": [0.9, 0.5, 0.1], "jobs": 50}}'):
         path.write_text(text)
-        with pytest.raises(InputError, match=r"result\.json"):
+        with pytest.raises(InputError, match=r"result\.json: .*; give results\.json|no rising"):
             read_calibration(path)
+    with pytest.raises(InputError, match=r"nowhere: No such file or directory; give results\.json"):
+        read_calibration(tmp_path / "nowhere")
 
 
 def test_ranks_of_equal_waits_are_spread_evenly():
@@ -314,6 +322,18 @@ def test_without_accounting_the_running_jobs_are_what_is_known():
     assert any("only the jobs that run now" in text for text in warnings)
     with pytest.raises(AccountingUnavailable):
         cluster.accounting(0, 1)
+
+
+def test_accounting_that_answers_nonsense_is_done_without(monkeypatch):
+    cluster, warnings = busy_site(), list[str]()
+
+    def accounting(*_):
+        raise ClusterNonsense("sacct, line 1: expected 16 fields, got 1")
+
+    monkeypatch.setattr(cluster, "accounting", accounting)
+    found = sources(cluster, warn=warnings.append).of_shape(StartQuestion(2, None, "batch"))
+    assert found.forecasts[0].forecast.method == "like jobs"
+    assert any("expected 16 fields" in text for text in warnings)
 
 
 @pytest.mark.parametrize(

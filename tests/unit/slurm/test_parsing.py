@@ -305,7 +305,7 @@ def test_what_slurm_refuses_to_release_comes_with_its_own_words(real, name):
     answer = real.answers[name]
     error = failures.write_failure(answer.argv, answer.stderr)
     assert type(error) is Refused
-    assert answer.stderr.strip() in str(error)
+    assert " ".join(answer.stderr.split()) in str(error)
 
 
 def test_releasing_a_running_job_is_told_apart(real):
@@ -327,7 +327,19 @@ def test_what_sbatch_refuses_comes_with_its_own_words(real, name):
     answer = real.answers[name]
     error = failures.write_failure(answer.argv, answer.stderr)
     assert type(error) is Refused
-    assert answer.stderr.strip() in str(error)
+    assert " ".join(answer.stderr.split()) in str(error)
+
+
+def test_what_a_failed_command_says_is_one_short_line_that_no_terminal_obeys():
+    said = "\x1b[2Jerror: a\nerror: b\t" + "x" * 100_000
+    error = str(failures.read_failure(["squeue"], said))
+    assert error.startswith("squeue failed: ?[2Jerror: a error: b xxx")
+    assert len(error) < 1000
+    assert error.isprintable()
+
+
+def test_a_command_that_was_killed_without_a_word_is_worth_another_try():
+    assert "Retry later" in str(failures.read_failure(["squeue"], ""))
 
 
 @pytest.mark.parametrize("name", ["squeue", "sinfo", "config"])
