@@ -246,12 +246,12 @@ def report(policy: str, found: dict[str, object]) -> bool:
     return good
 
 
-def merge(out: Path, policy: str, found: dict[str, object], conditions: dict[str, object]) -> None:
-    """Puts a policy's result into the JSON, in place of its last one."""
+def merge(out: Path, run: str, found: dict[str, object], conditions: dict[str, object]) -> None:
+    """Puts the result of a policy and seed into the JSON, in place of their last one."""
     content = json.loads(out.read_text()) if out.exists() else {}
-    policies = content.get("policies", {}) | {policy: found | {"conditions": conditions}}
+    runs = content.get("runs", {}) | {run: found | {"conditions": conditions}}
     fresh = out.with_suffix(".new")
-    content = {"handover_cost_s": HANDOVER_S, "link_min": LINK_MIN, "policies": policies}
+    content = {"handover_cost_s": HANDOVER_S, "link_min": LINK_MIN, "runs": runs}
     text = json.dumps(content, indent=1, default=_as_dict)
     fresh.write_text(text + "\n")
     fresh.replace(out)
@@ -331,7 +331,7 @@ def main() -> int:
             ["slurmctld", "-V"], capture_output=True, text=True, check=False
         ).stdout.strip(),
     }
-    merge(args.out, args.policy, found, conditions)
+    merge(args.out, f"{args.policy}, seed {args.seed}", found, conditions)
     return 0 if report(args.policy, found) and len(run.chains) == args.chains else 1
 
 
