@@ -28,6 +28,7 @@ from mirage.daemon.connections import BoundedServer, Connections, in_background,
 from mirage.daemon.report import chain_reports, explain
 from mirage.errors import InputError, MirageError
 from mirage.ports import Store
+from slurm_sim.formats import parse_json
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +40,8 @@ PATIENCE_S = 5.0
 """So long a daemon is waited for."""
 MOST_ASKERS, QUESTIONS_EACH = 32, 4
 """Connections at once: of all, and of one user."""
+_NEEDED = frozenset({"chain", "user", "state", "created", "links", "watched_by", "next"})
+"""Keys of a chain's report that the commands can't do without."""
 
 
 Door = Callable[[str | None], str]
@@ -178,7 +181,8 @@ def _refuse_if_in_use(path: Path) -> None:
 
 
 def ask(path: Path, question: dict[str, Any]) -> dict[str, Any]:
-    """Asks a daemon. Raises OSError if none listens, InputError with its words if it refuses.
+    """Asks a daemon. Raises OSError if none listens, InputError with its words if it refuses,
+    ValueError if what it says is no answer of this release.
 
     One that hangs up since the same user asks too much at once is asked again, for PATIENCE_S.
     """
@@ -201,7 +205,23 @@ def _ask(path: Path, question: dict[str, Any]) -> dict[str, Any]:
             line = lines.readline()
     if not line.endswith(b"\n"):
         raise ConnectionResetError(f"the daemon at {path} hung up")
-    reply: dict[str, Any] = json.loads(line)
-    if "error" in reply:
+    reply = parse_json(line.decode(errors="replace"))
+    if isinstance(reply, dict) and "error" in reply:
         raise InputError(str(reply["error"]))
-    return reply
+    if not _is_answer(question["ask"], reply):
+        raise ValueError("its answer is not of this release")
+    return dict(reply)
+
+
+def _is_answer(asked: str, reply: object) -> bool:
+    """Whether it has what users of `answer` rely on: any program may listen at the path."""
+    match asked, reply:
+        case "chains", {"chains": list(reports), "notice": str(), "seen": int() | None}:
+            return all(isinstance(report, dict) and report.keys() >= _NEEDED for report in reports)
+        case "explain", {"chain": str(), "explanation": str()}:
+            return True
+        case "web", {"url": str(), "user": str() | None}:
+            return True
+        case "intake", {"most": int(), "over": dict()}:
+            return True
+    return False

@@ -4,7 +4,9 @@ say.
 
 from __future__ import annotations
 
+import socket
 import sqlite3
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -253,3 +255,35 @@ def test_a_daemon_whose_socket_is_shut_off_is_named(
     monkeypatch.setattr(sources, "ask", refuse)
     assert sources._from_daemon(None) is None
     assert "permission denied, so the site's daemon can't be asked" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"hello\n",
+        b"[1, 2]\n",
+        b"[" * 100_000 + b"\n",
+        b'{"chains": 7, "notice": "", "seen": null}\n',
+        b'{"chains": [{"chain": 5}], "notice": "", "seen": null}\n',
+    ],
+)
+def test_what_is_no_answer_of_a_daemon_counts_as_none(
+    said: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any program may listen at the path, such as a daemon of another release."""
+    path = tmp_path / "s"
+    monkeypatch.setattr(sources, "socket_path", lambda: path)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        answering = threading.Thread(target=_answer_once, args=(listener, said))
+        answering.start()
+        assert sources._from_daemon(None) is None
+        answering.join()
+
+
+def _answer_once(listener: socket.socket, said: bytes) -> None:
+    connection, _ = listener.accept()
+    with connection:
+        connection.recv(4096)
+        connection.sendall(said)
