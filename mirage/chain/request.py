@@ -38,7 +38,7 @@ from mirage.chain.script import (
 )
 from mirage.chain.tag import MAX_LEAD_S, MAX_PENALTY, MAX_SEGMENTS, MAX_WORD_S
 from mirage.domain import SIGNAL_SLACK_S, Mode, Penalties, expected_limit_s
-from mirage.errors import InputError
+from mirage.errors import InputError, system_says
 from slurm_sim.files import read_bytes
 
 _NAME_IT = "name its file after the options, as in `mirage-submit --segments 4 train.sbatch`"
@@ -580,7 +580,13 @@ def _done_file(own: Mapping[str, str], cwd: str) -> Path | None:
     if "done-file" not in own:
         return None
     path = Path(cwd, own["done-file"])
-    if path.exists():
+    try:
+        is_there, is_folder = path.exists(), path.is_dir()
+    except OSError as error:  # in a closed folder; too long a name
+        raise InputError(f"--done-file: {system_says(error)}") from error
+    if is_folder:
+        raise InputError(f"--done-file: {path} is a folder: give a file that is not there yet")
+    if is_there:
         raise InputError(
             f"--done-file: {path} exists already, so the chain would end at once: remove it first"
         )

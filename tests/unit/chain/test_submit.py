@@ -570,6 +570,8 @@ def test_every_option_of_the_manual_is_in_the_table() -> None:
             "--handover-cost: 'soon' is not a duration",
         ),
         (["--segments=2", "--done-file=train.sbatch", "train.sbatch"], "exists already"),
+        (["--segments=2", "--done-file=", "train.sbatch"], "is a folder: give a file"),
+        (["--segments=2", f"--done-file={'x' * 300}", "train.sbatch"], "x: File name too long"),
         (["--segments=2", "--time"], "--time needs a value"),
     ],
 )
