@@ -6,7 +6,8 @@ DIR is `mirage train --samples`'s. Each block of consecutive begins is judged by
 episodes that share no second with it; a head learns from DIR's online episodes, too. The validation
 month is not looked at. With several seeds, means over them are compared, and each seed's regret
 stands beside (`of_seeds`). The penalties of each method and seed, and what it forecasts, are kept in
-DIR/cv, so that a later call adds to them; the summary goes to benchmarks/learning_cv.json.
+DIR/cv under a checksum of the samples and options. A later call adds to them; after a change of the
+code remove the folder. The summary goes to benchmarks/learning_cv.json.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.kept import checksum, kept
 from mirage.figures.resample import Blocks
 from mirage.provision.learn.card import TASTES, choice
 from mirage.provision.learn.card_details import Forecaster
+from mirage.provision.learn.course import plain
 from mirage.provision.learn.episode import Episode, Floats, Ints, Load, Vectors
 from mirage.provision.learn.law import DURATIONS_S, Law
 from mirage.provision.learn.method import TrainingData
@@ -77,44 +80,50 @@ def penalties(method: str, folder: Path, seed: int) -> Floats:
     """(tastes, episodes): hours at e_I + e_O = 1 of each episode, by a model that never saw its
     block.
     """
-    file = _kept(method, folder, seed)
-    if not file.exists():
-        _judge(method, folder, seed)
-    return np.load(file)  # type: ignore[no-any-return]
+    found: Floats = _results(method, folder, seed)["spent"]
+    return found
 
 
 def chances(method: str, folder: Path, seed: int) -> list[Floats] | None:
     """Of each episode, (T, durations), the chances of longer waits, by a model that never saw its
-    block. None: a method without a law, or one that was judged before chances were kept.
+    block. None: a method without a law.
     """
-    penalties(method, folder, seed)
-    file = _kept(method, folder, seed, "-chances")
-    if not file.exists():
+    found = _results(method, folder, seed).get("chances")
+    if found is None:
         return None
     edges = np.cumsum([len(each) for each in has_points(folder / "train")])[:-1]
-    return np.split(np.load(file), edges)
+    return np.split(found, edges)
 
 
-def _kept(method: str, folder: Path, seed: int, what: str = "") -> Path:
-    return folder / "cv" / f"{method}-{seed}{what}.npy"
+def kept_file(method: str, folder: Path, seed: int) -> Path:
+    """Of the results of these samples by the present options."""
+    foundation = METHODS[method].foundation
+    parts = [folder / "train", *([folder / "online"] if foundation else [])]
+    options = [METHODS[each].default_options() for each in (method, foundation) if each]
+    settings = {"blocks": BLOCKS, "held_out": HELD_OUT, "options": list(map(plain, options))}
+    return folder / "cv" / f"{method}-{seed}-{checksum(parts, settings)}.npz"
 
 
-def _judge(method: str, folder: Path, seed: int) -> None:
+def _results(method: str, folder: Path, seed: int) -> dict[str, Any]:
+    file = kept_file(method, folder, seed)
+    return kept(file, lambda: _judge(method, folder, seed))
+
+
+def _judge(method: str, folder: Path, seed: int) -> dict[str, Any]:
     samples, fresh = (has_points(folder / name) for name in ("train", "online"))
-    found = np.empty((len(TASTES), len(samples)))
+    spent = np.empty((len(TASTES), len(samples)))
     laws: dict[int, Vectors] = {}
     for own, others in folds(samples):
         learned = replace(samples, episodes=tuple(samples[i] for i in others))
         model = fitted(method, learned, fresh.apart_from([samples[i] for i in own]), seed)
         for i in own:
-            found[:, i] = [spent_h(model, samples[i], taste) for taste in TASTES]
+            spent[:, i] = [spent_h(model, samples[i], taste) for taste in TASTES]
             if isinstance(model, Forecaster):
                 laws[int(i)] = law_chances(model.law(States.of(samples[i])))
-    _kept(method, folder, seed).parent.mkdir(exist_ok=True)
-    if laws:
-        ordered = np.concatenate([laws[i] for i in range(len(samples))])
-        np.save(_kept(method, folder, seed, "-chances"), ordered)
-    np.save(_kept(method, folder, seed), found)
+    if not laws:
+        return {"spent": spent}
+    ordered = np.concatenate([laws[i] for i in range(len(samples))])
+    return {"spent": spent, "chances": ordered}
 
 
 def law_chances(law: Law) -> Vectors:
@@ -232,7 +241,8 @@ def main() -> None:
     rows = json.loads(RESULT.read_text()) if RESULT.exists() else []
     spent_s = {each["method"]: each["cpu_s"] for each in rows}
     for method in args.methods:
-        is_kept = all(_kept(method, args.samples, seed).exists() for seed in args.seeds)
+        files = [kept_file(method, args.samples, seed) for seed in args.seeds]
+        is_kept = all(file.exists() for file in files)
         began_s = time.process_time()
         mine = mean_penalties(method, args)
         row = {

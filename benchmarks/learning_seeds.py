@@ -4,7 +4,8 @@
 
 DIR is `mirage train --samples`'s, with the card's pairs in DIR/judged. Every row is trained here; a
 head starts from the foundation of its own seed. The penalties of each row and seed are kept in
-DIR/seeds, so that a later call adds to them. Differences are paired, with 95 % intervals by block
+DIR/seeds under a checksum of the samples and options. A later call adds to them; after a change of
+the code remove the folder. Differences are paired, with 95 % intervals by block
 bootstrap: to `quantile` with the same seeds, and of a head to its foundation. The summary goes to
 benchmarks/learning_seeds.json, which keeps the other rows. Rules are fixed by
 benchmarks/learning_cv.py before; this is a look at the result. Variants of the heads:
@@ -22,10 +23,11 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.kept import checksum, kept
 from benchmarks.learning_cv import by_ends, has_points, summary
 from benchmarks.learning_validation import YARDSTICK, spent
 from mirage.provision.learn.card import Descendant
-from mirage.provision.learn.course import held_out
+from mirage.provision.learn.course import held_out, plain
 from mirage.provision.learn.episode import Episode, Floats
 from mirage.provision.learn.method import TrainingData
 from mirage.provision.learn.methods import METHODS
@@ -86,6 +88,19 @@ def trained(case: Case, samples: Path, seed: int, base: Model | None) -> Model:
     return method.train(data, options)
 
 
+def kept_file(name: str, samples: Path, seed: int) -> Path:
+    """Of the row's results of these samples by the present options."""
+    case = CASES[name]
+    method, foundation = METHODS[case.method], METHODS[case.method].foundation
+    parts = ("train", "judged", "online") if foundation else ("train", "judged")
+    options = [with_settings(method.default_options(), case.settings)]
+    if foundation:
+        options.append(METHODS[foundation].default_options())
+    settings = {"options": list(map(plain, options)), "keeps": case.keeps and case.keeps.__name__}
+    key = checksum([samples / part for part in parts], settings)
+    return samples / "seeds" / f"{name}-{seed}-{key}.npz"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Judged:
     """One row's models, by seed."""
@@ -118,12 +133,7 @@ class Judge:
         )
 
     def _kept(self, name: str, seed: int) -> dict[str, Floats]:
-        file = self._samples / "seeds" / f"{name}-{seed}.npz"
-        if not file.exists():
-            file.parent.mkdir(exist_ok=True)
-            np.savez(file, **self._judge(name, seed))
-        with np.load(file) as kept:
-            return dict(kept)
+        return kept(kept_file(name, self._samples, seed), lambda: self._judge(name, seed))
 
     def _judge(self, name: str, seed: int) -> dict[str, Any]:
         model = self._model(name, seed)

@@ -246,7 +246,7 @@ def main() -> None:
     torch.set_num_threads(1)
     samples = has_points(args.samples / "train")
     laws = chances(args.law, args.samples, 1)
-    assert laws is not None, f"remove cv/{args.law}-1.npy, which has no laws beside it"
+    assert laws is not None, f"{args.law} forecasts no law of the wait"
     rows = json.loads(RESULT.read_text()) if RESULT.exists() else []
     for head in args.heads:
         began_s = time.process_time()

@@ -302,7 +302,7 @@ def light(pairs: Sequence[Pair]) -> Iterator[dict[str, Any]]:
 def pairs_of(law: str, samples: Path) -> list[Pair]:
     """By the first seed's cross-validation."""
     laws = chances(law, samples, 1)
-    assert laws is not None, f"remove cv/{law}-1.npy, which has no laws beside it"
+    assert laws is not None, f"{law} forecasts no law of the wait"
     episodes = has_points(samples / "train")
     return [Pair(episode, chance) for episode, chance in zip(episodes, laws, strict=True)]
 

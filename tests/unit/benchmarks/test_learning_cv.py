@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.learning_cv import add_seeds, mean_penalties, summary
+from benchmarks.kept import kept
+from benchmarks.learning_cv import add_seeds, kept_file, mean_penalties, summary
 from mirage.provision.learn.card import TASTES
+from mirage.provision.learn.episode import Floats
 from mirage.provision.learn.toy import Toy
 from slurm_sim.seconds import HOUR_S
 
@@ -43,10 +45,13 @@ def test_no_regret_where_there_is_less_than_an_hour_to_save() -> None:
     assert not any("regret" in row for row in light)
 
 
+def keep(folder: Path, seed: int, spent: Floats) -> None:
+    kept(kept_file("quantile", folder, seed), lambda: {"spent": spent})
+
+
 def test_several_seeds_are_compared_by_their_mean_and_told_apart(tmp_path: Path) -> None:
-    (tmp_path / "cv").mkdir()
-    for seed, found in ((1, BEST), (2, NEVER)):
-        np.save(tmp_path / "cv" / f"quantile-{seed}.npy", found)
+    keep(tmp_path, 1, BEST)
+    keep(tmp_path, 2, NEVER)
     args = Namespace(samples=tmp_path, seeds=[1, 2])
     mine = mean_penalties("quantile", args)
     lines = list(summary(mine, None, EPISODES))
