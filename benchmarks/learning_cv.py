@@ -1,11 +1,13 @@
 """Methods by cross-validation within the training time: five blocks, paired differences, intervals.
 
     python -m benchmarks.learning_cv --samples DIR --methods xgboost,transformer-law --than quantile [--seeds 1,2,3]
+    python -m benchmarks.learning_cv --samples DIR --methods moe-law --set networks=1 --set shape.history=false
 
 DIR is `mirage train --samples`'s. Each block of consecutive begins is judged by models of the
 episodes that share no second with it; a head learns from DIR's online episodes, too. The validation
 month is not looked at. With several seeds, means over them are compared, and each seed's regret
-stands beside (`of_seeds`). The penalties of each method and seed, and what it forecasts, are kept in
+stands beside (`of_seeds`). `--set` changes an option of the methods (docs/learning.md), not of their
+foundations, and makes a row of its own. The penalties of each method and seed, and what it forecasts, are kept in
 DIR/cv under a checksum of the samples and options. A later call adds to them; after a change of the
 code remove the folder. The summary goes to benchmarks/learning_cv.json.
 """
@@ -17,7 +19,7 @@ import json
 import os
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +27,17 @@ import numpy as np
 
 from benchmarks.kept import checksum, kept
 from mirage.figures.resample import Blocks
-from mirage.provision.learn.card import TASTES, choice
+from mirage.provision.learn.card import TASTES, choice, gates
 from mirage.provision.learn.card_details import Forecaster
 from mirage.provision.learn.course import plain
 from mirage.provision.learn.episode import Episode, Floats, Ints, Load, Vectors
 from mirage.provision.learn.law import DURATIONS_S, Law
 from mirage.provision.learn.method import TrainingData
 from mirage.provision.learn.methods import METHODS
+from mirage.provision.learn.mixture import Mixture, effective_experts, experts_a_state
 from mirage.provision.learn.model import Model, States
 from mirage.provision.learn.samples import Samples, apart
+from mirage.rl.options import with_settings
 from slurm_sim.seconds import HOUR_S
 
 RESULT = Path("benchmarks/learning_cv.json")
@@ -48,17 +52,35 @@ LOADS = {
 HELD_OUT = 0.2
 
 
-def fitted(method: str, learned: Samples, fresh: Samples, seed: int) -> Model:
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A method, by its default options or with some of them changed."""
+
+    method: str
+    settings: tuple[str, ...] = ()
+    """As for `mirage train --set`."""
+
+    @property
+    def options(self) -> Any:
+        return with_settings(METHODS[self.method].default_options(), self.settings)
+
+    @property
+    def foundation(self) -> str:
+        """Empty: the method is no head."""
+        return METHODS[self.method].foundation
+
+
+def fitted(case: Case, learned: Samples, fresh: Samples, seed: int) -> Model:
     """A model of these episodes; a head's foundation is trained on the same."""
-    kind = METHODS[method]
+    kind = METHODS[case.method]
     if not kind.stops_early:
-        return kind.train(TrainingData(episodes=learned, seed=seed))
+        return kind.train(TrainingData(episodes=learned, seed=seed), case.options)
     episodes, stop_by = learned.hold_out(HELD_OUT, seed)
     data = TrainingData(episodes=episodes, held_out=stop_by, seed=seed)
     if kind.foundation:
         base = METHODS[kind.foundation].train(data)
         data = replace(data, base=base, fresh=fresh.apart_from(stop_by))
-    return kind.train(data)
+    return kind.train(data, case.options)
 
 
 def has_points(folder: Path) -> Samples:
@@ -76,54 +98,67 @@ def folds(samples: Samples) -> Iterator[tuple[Ints, Ints]]:
         yield np.sort(own), np.array([numbers[id(each)] for each in others], dtype=np.int64)
 
 
-def penalties(method: str, folder: Path, seed: int) -> Floats:
+def penalties(case: Case, folder: Path, seed: int) -> Floats:
     """(tastes, episodes): hours at e_I + e_O = 1 of each episode, by a model that never saw its
     block.
     """
-    found: Floats = _results(method, folder, seed)["spent"]
+    found: Floats = results(case, folder, seed)["spent"]
     return found
 
 
-def chances(method: str, folder: Path, seed: int) -> list[Floats] | None:
+def chances(case: Case, folder: Path, seed: int) -> list[Floats] | None:
     """Of each episode, (T, durations), the chances of longer waits, by a model that never saw its
     block. None: a method without a law.
     """
-    found = _results(method, folder, seed).get("chances")
+    found = results(case, folder, seed).get("chances")
     if found is None:
         return None
     edges = np.cumsum([len(each) for each in has_points(folder / "train")])[:-1]
     return np.split(found, edges)
 
 
-def kept_file(method: str, folder: Path, seed: int) -> Path:
+def results(case: Case, folder: Path, seed: int) -> dict[str, Any]:
+    """`spent`: see `penalties`. `chances`, (points, durations), of a method with a law. `experts`,
+    (blocks, 2), of a mixture: how many share the work over a block that it never saw, and how many
+    answer for one state.
+    """
+    return kept(kept_file(case, folder, seed), lambda: _judge(case, folder, seed))
+
+
+def kept_file(case: Case, folder: Path, seed: int) -> Path:
     """Of the results of these samples by the present options."""
-    foundation = METHODS[method].foundation
-    parts = [folder / "train", *([folder / "online"] if foundation else [])]
-    options = [METHODS[each].default_options() for each in (method, foundation) if each]
+    parts = [folder / "train", *([folder / "online"] if case.foundation else [])]
+    options = [case.options]
+    if case.foundation:
+        options.append(METHODS[case.foundation].default_options())
     settings = {"blocks": BLOCKS, "held_out": HELD_OUT, "options": list(map(plain, options))}
-    return folder / "cv" / f"{method}-{seed}-{checksum(parts, settings)}.npz"
+    return folder / "cv" / f"{case.method}-{seed}-{checksum(parts, settings)}.npz"
 
 
-def _results(method: str, folder: Path, seed: int) -> dict[str, Any]:
-    file = kept_file(method, folder, seed)
-    return kept(file, lambda: _judge(method, folder, seed))
-
-
-def _judge(method: str, folder: Path, seed: int) -> dict[str, Any]:
+def _judge(case: Case, folder: Path, seed: int) -> dict[str, Any]:
     samples, fresh = (has_points(folder / name) for name in ("train", "online"))
-    spent = np.empty((len(TASTES), len(samples)))
+    found: dict[str, Any] = {"spent": np.empty((len(TASTES), len(samples)))}
     laws: dict[int, Vectors] = {}
+    experts = []
     for own, others in folds(samples):
         learned = replace(samples, episodes=tuple(samples[i] for i in others))
-        model = fitted(method, learned, fresh.apart_from([samples[i] for i in own]), seed)
+        judged = [samples[i] for i in own]
+        model = fitted(case, learned, fresh.apart_from(judged), seed)
         for i in own:
-            spent[:, i] = [spent_h(model, samples[i], taste) for taste in TASTES]
+            found["spent"][:, i] = [spent_h(model, samples[i], taste) for taste in TASTES]
             if isinstance(model, Forecaster):
                 laws[int(i)] = law_chances(model.law(States.of(samples[i])))
-    if not laws:
-        return {"spent": spent}
-    ordered = np.concatenate([laws[i] for i in range(len(samples))])
-    return {"spent": spent, "chances": ordered}
+        experts += [numbers] if (numbers := used_experts(model, judged)) else []
+    if laws:
+        found["chances"] = np.concatenate([laws[i] for i in range(len(samples))])
+    return found | ({"experts": np.array(experts)} if experts else {})
+
+
+def used_experts(model: Model, episodes: Sequence[Episode]) -> list[float]:
+    """How many share the work, and how many answer for one state; empty: no mixture."""
+    if not isinstance(model, Mixture) or (weights := gates(model, episodes)).shape[1] == 1:
+        return []
+    return [effective_experts(weights), experts_a_state(weights)]
 
 
 def law_chances(law: Law) -> Vectors:
@@ -208,21 +243,46 @@ def by_ends(
     return found
 
 
-def mean_penalties(method: str, args: argparse.Namespace) -> Floats:
+def mean_penalties(case: Case, args: argparse.Namespace) -> Floats:
     """(tastes, episodes): means over the seeds."""
-    every = [penalties(method, args.samples, seed) for seed in args.seeds]
+    every = [penalties(case, args.samples, seed) for seed in args.seeds]
     return np.asarray(np.mean(every, axis=0))
 
 
 def add_seeds(
-    lines: list[dict[str, Any]], method: str, args: argparse.Namespace, episodes: Sequence[Episode]
+    lines: list[dict[str, Any]], case: Case, args: argparse.Namespace, episodes: Sequence[Episode]
 ) -> None:
     """The regret of each seed alone, beside that of the mean."""
     for seed in args.seeds:
-        alone = summary(penalties(method, args.samples, seed), None, episodes)
+        alone = summary(penalties(case, args.samples, seed), None, episodes)
         for line, own in zip(lines, alone, strict=True):
             if "regret" in own:
                 line.setdefault("of_seeds", []).append(own["regret"])
+
+
+def row(case: Case, theirs: Floats | None, args: argparse.Namespace) -> dict[str, Any]:
+    """The summary of one case. `theirs`: of whom it is compared with."""
+    episodes = has_points(args.samples / "train")
+    files = [kept_file(case, args.samples, seed) for seed in args.seeds]
+    is_kept = all(file.exists() for file in files)
+    began_s = time.process_time()
+    mine = mean_penalties(case, args)
+    found = {
+        "method": case.method,
+        **({"settings": list(case.settings)} if case.settings else {}),
+        "than": args.than,
+        "seeds": args.seeds,
+        "cpu_s": None if is_kept else round(time.process_time() - began_s),
+        "load_average": round(os.getloadavg()[0], 1),
+        **by_ends(mine, theirs, episodes),
+    }
+    add_seeds(found["all ends"], case, args, episodes)
+    if laws := chances(case, args.samples, args.seeds[0]):
+        found["forecasts, first seed"] = list(forecasts(laws, episodes))
+    experts = results(case, args.samples, args.seeds[0]).get("experts")
+    if experts is not None:
+        found["experts of each block, first seed"] = experts.round(1).tolist()
+    return found
 
 
 def main() -> None:
@@ -231,37 +291,28 @@ def main() -> None:
     )
     parser.add_argument("--samples", required=True, type=Path)
     parser.add_argument("--methods", required=True, type=lambda text: text.split(","))
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--than", help="method to compare with, by the same seeds")
     parser.add_argument(
         "--seeds", type=lambda text: [int(word) for word in text.split(",")], default=[1]
     )
     args = parser.parse_args()
-    episodes = has_points(args.samples / "train")
-    theirs = mean_penalties(args.than, args) if args.than else None
+    than = Case(method=args.than) if args.than else None
+    theirs = mean_penalties(than, args) if than else None
     rows = json.loads(RESULT.read_text()) if RESULT.exists() else []
-    spent_s = {each["method"]: each["cpu_s"] for each in rows}
     for method in args.methods:
-        files = [kept_file(method, args.samples, seed) for seed in args.seeds]
-        is_kept = all(file.exists() for file in files)
-        began_s = time.process_time()
-        mine = mean_penalties(method, args)
-        row = {
-            "method": method,
-            "than": args.than,
-            "seeds": args.seeds,
-            "cpu_s": (spent_s.get(method) or None)
-            if is_kept
-            else round(time.process_time() - began_s),
-            "load_average": round(os.getloadavg()[0], 1),
-            **by_ends(mine, None if method == args.than else theirs, episodes),
-        }
-        add_seeds(row["all ends"], method, args, episodes)
-        if laws := chances(method, args.samples, args.seeds[0]):
-            row["forecasts, first seed"] = list(forecasts(laws, episodes))
-        rows = [*(each for each in rows if each["method"] != method), row]
+        case = Case(method=method, settings=tuple(args.set))
+        made = row(case, None if case == than else theirs, args)
+        before = [each for each in rows if _case(each) == case]
+        made["cpu_s"] = made["cpu_s"] or (before[0]["cpu_s"] if before else None)
+        rows = [*(each for each in rows if _case(each) != case), made]
         RESULT.write_text(json.dumps(rows, indent=1) + "\n")
-        for line in row["all ends"]:
-            print(method, *line.values(), flush=True)
+        for line in made["all ends"]:
+            print(method, *case.settings, *line.values(), flush=True)
+
+
+def _case(row: dict[str, Any]) -> Case:
+    return Case(method=row["method"], settings=tuple(row.get("settings", ())))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.kept import checksum, kept
-from benchmarks.learning_cv import by_ends, has_points, summary
+from benchmarks.learning_cv import Case, by_ends, has_points, summary, used_experts
 from benchmarks.learning_validation import YARDSTICK, spent
 from mirage.provision.learn.card import Descendant
 from mirage.provision.learn.course import held_out, plain
@@ -32,7 +32,6 @@ from mirage.provision.learn.episode import Episode, Floats
 from mirage.provision.learn.method import TrainingData
 from mirage.provision.learn.methods import METHODS
 from mirage.provision.learn.model import Model
-from mirage.rl.options import with_settings
 
 RESULT = Path("benchmarks/learning_seeds.json")
 ONE_EXPERT = (
@@ -46,12 +45,9 @@ ONE_EXPERT = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
-    """A method, whole or with a part of it changed."""
+class Row(Case):
+    """A case, or one that learns from a part of the episodes."""
 
-    method: str
-    settings: tuple[str, ...] = ()
-    """Of the method, as for `--set`."""
     keeps: Callable[[Episode], bool] | None = None
     """Which of the training episodes it learns from; None: all."""
 
@@ -61,20 +57,19 @@ def is_logged(episode: Episode) -> bool:
     return not episode.tags.get("augmentation")
 
 
-CASES = {name: Case(method=name) for name in METHODS} | {
-    "transformer, without the forecast": Case(
+CASES = {name: Row(method=name) for name in METHODS} | {
+    "transformer, without the forecast": Row(
         method="transformer", settings=("shape.forecast_input=false",)
     ),
-    "transformer, like one expert": Case(method="transformer", settings=ONE_EXPERT),
-    "mlp-law, one network": Case(method="mlp-law", settings=("networks=1",)),
-    "quantile, as logged": Case(method="quantile", keeps=is_logged),
+    "transformer, like one expert": Row(method="transformer", settings=ONE_EXPERT),
+    "mlp-law, one network": Row(method="mlp-law", settings=("networks=1",)),
+    "quantile, as logged": Row(method="quantile", keeps=is_logged),
 }
 
 
-def trained(case: Case, samples: Path, seed: int, base: Model | None) -> Model:
+def trained(case: Row, samples: Path, seed: int, base: Model | None) -> Model:
     """The case's model. `base`: a head's foundation."""
-    method = METHODS[case.method]
-    options = with_settings(method.default_options(), case.settings)
+    method, options = METHODS[case.method], case.options
     episodes = has_points(samples / "train")
     if case.keeps:
         episodes = episodes.those(case.keeps)
@@ -91,11 +86,11 @@ def trained(case: Case, samples: Path, seed: int, base: Model | None) -> Model:
 def kept_file(name: str, samples: Path, seed: int) -> Path:
     """Of the row's results of these samples by the present options."""
     case = CASES[name]
-    method, foundation = METHODS[case.method], METHODS[case.method].foundation
-    parts = ("train", "judged", "online") if foundation else ("train", "judged")
-    options = [with_settings(method.default_options(), case.settings)]
-    if foundation:
-        options.append(METHODS[foundation].default_options())
+    parts = ["train", "judged"]
+    options = [case.options]
+    if case.foundation:
+        parts.append("online")
+        options.append(METHODS[case.foundation].default_options())
     settings = {"options": list(map(plain, options)), "keeps": case.keeps and case.keeps.__name__}
     key = checksum([samples / part for part in parts], settings)
     return samples / "seeds" / f"{name}-{seed}-{key}.npz"
@@ -109,6 +104,8 @@ class Judged:
     """(tastes, episodes) each: hours at e_I + e_O = 1."""
     changed: tuple[float, ...]
     """Distance of the weights from the foundation's, as a share of its norm; empty: no head."""
+    experts: tuple[list[float], ...]
+    """`used_experts` of a mixture's seeds; empty: none."""
 
     @property
     def mean(self) -> Floats:
@@ -130,6 +127,7 @@ class Judge:
         return Judged(
             spent=tuple(each["spent"] for each in kept),
             changed=tuple(float(each["changed"]) for each in kept if "changed" in each),
+            experts=tuple(each["experts"].tolist() for each in kept if "experts" in each),
         )
 
     def _kept(self, name: str, seed: int) -> dict[str, Floats]:
@@ -138,16 +136,17 @@ class Judge:
     def _judge(self, name: str, seed: int) -> dict[str, Any]:
         model = self._model(name, seed)
         found: dict[str, Any] = {"spent": spent(model, self.episodes)}
-        if isinstance(model, Descendant) and (foundation := METHODS[name].foundation):
+        if isinstance(model, Descendant) and (foundation := CASES[name].foundation):
             found["changed"] = model.distance(self._model(foundation, seed))
+        if experts := used_experts(model, self.episodes):
+            found["experts"] = experts
         return found
 
     def _model(self, name: str, seed: int) -> Model:
         if (base := self._bases.get((name, seed))) is not None:
             return base
         case = CASES[name]
-        foundation = METHODS[case.method].foundation
-        base = self._model(foundation, seed) if foundation else None
+        base = self._model(case.foundation, seed) if case.foundation else None
         model = trained(case, self._samples, seed, base)
         if name in {method.foundation for method in METHODS.values()}:
             self._bases[name, seed] = model
@@ -176,7 +175,9 @@ def rows(judge: Judge, names: Sequence[str], seeds: Sequence[int]) -> Iterator[d
             "of_seeds, heavy and medium": of_seeds(mine, judge.episodes),
             "weights_changed": list(mine.changed) or None,
         }
-        if foundation := METHODS[CASES[name].method].foundation:
+        if mine.experts:
+            found["experts"] = [[round(number, 2) for number in each] for each in mine.experts]
+        if foundation := CASES[name].foundation:
             base = judge.judged(foundation).mean
             found["to the foundation"] = list(summary(mine.mean, base, judge.episodes))
         yield found

@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from benchmarks.learning_cv import chances, folds, has_points, summary
+from benchmarks.learning_cv import Case, chances, folds, has_points, summary
 from mirage.provision.learn.card import TASTES
 from mirage.provision.learn.episode import Episode, Floats, Vectors
 from mirage.provision.learn.law import Law, assess
@@ -245,7 +245,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(1)
     samples = has_points(args.samples / "train")
-    laws = chances(args.law, args.samples, 1)
+    laws = chances(Case(method=args.law), args.samples, 1)
     assert laws is not None, f"{args.law} forecasts no law of the wait"
     rows = json.loads(RESULT.read_text()) if RESULT.exists() else []
     for head in args.heads:

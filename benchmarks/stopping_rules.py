@@ -37,7 +37,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.learning_cv import by_ends, chances, has_points
+from benchmarks.learning_cv import Case, by_ends, chances, has_points
 from mirage.domain import Penalties
 from mirage.provision.learn.card import TASTES
 from mirage.provision.learn.drawing import Mix
@@ -301,7 +301,7 @@ def light(pairs: Sequence[Pair]) -> Iterator[dict[str, Any]]:
 
 def pairs_of(law: str, samples: Path) -> list[Pair]:
     """By the first seed's cross-validation."""
-    laws = chances(law, samples, 1)
+    laws = chances(Case(method=law), samples, 1)
     assert laws is not None, f"{law} forecasts no law of the wait"
     episodes = has_points(samples / "train")
     return [Pair(episode, chance) for episode, chance in zip(episodes, laws, strict=True)]

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from benchmarks.kept import kept
-from benchmarks.learning_cv import add_seeds, kept_file, mean_penalties, summary
+from benchmarks.learning_cv import Case, add_seeds, kept_file, mean_penalties, summary
 from mirage.provision.learn.card import TASTES
 from mirage.provision.learn.episode import Floats
 from mirage.provision.learn.toy import Toy
 from slurm_sim.seconds import HOUR_S
 
+QUANTILE = Case(method="quantile")
 QUEUE = Toy(limit_h=20, most_jobs=300)
 EPISODES = [QUEUE.episode(number) for number in range(60)][::-1]
 COSTS = [
@@ -46,16 +47,16 @@ def test_no_regret_where_there_is_less_than_an_hour_to_save() -> None:
 
 
 def keep(folder: Path, seed: int, spent: Floats) -> None:
-    kept(kept_file("quantile", folder, seed), lambda: {"spent": spent})
+    kept(kept_file(QUANTILE, folder, seed), lambda: {"spent": spent})
 
 
 def test_several_seeds_are_compared_by_their_mean_and_told_apart(tmp_path: Path) -> None:
     keep(tmp_path, 1, BEST)
     keep(tmp_path, 2, NEVER)
     args = Namespace(samples=tmp_path, seeds=[1, 2])
-    mine = mean_penalties("quantile", args)
+    mine = mean_penalties(QUANTILE, args)
     lines = list(summary(mine, None, EPISODES))
-    add_seeds(lines, "quantile", args, EPISODES)
+    add_seeds(lines, QUANTILE, args, EPISODES)
     whole = next(line for line in lines if line["load"] == "all")
     assert (whole["regret"], whole["of_seeds"]) == (pytest.approx(0.5, abs=1e-3), [0.0, 1.0])
     assert not any("of_seeds" in line for line in lines if line["load"] == "light")
