@@ -18,8 +18,17 @@ from mirage.cli.table import console
 from mirage.config import Config
 from mirage.config_sources import SITE_FILE, is_there, load, named_file, user_file
 from mirage.daemon.drift import WINDOW_S, drift
-from mirage.daemon.federation import HEAD, as_json, impacts, notes, page, read_federation, rows
-from mirage.daemon.impact import Impact, impact
+from mirage.daemon.federation import (
+    HEAD,
+    as_json,
+    impacts,
+    notes,
+    page,
+    read_federation,
+    read_impact,
+    rows,
+)
+from mirage.daemon.impact import Impact
 from mirage.daemon.impact_words import hours, sentences
 from mirage.errors import InputError
 from mirage.figures.page import render
@@ -75,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     if args.out:
         raise InputError("--out needs --federation")
     path = args.audit or audit_file(config, of_daemon=args.config is not None)
-    found = impact(read_journal(path), since_s, until_s, config.policy.timer.lead_s)
+    found = read_impact(path, since_s, until_s, config.policy.timer.lead_s)
     fit = drift(read_journal(path, until_s - WINDOW_S), until_s)
     if args.json:
         period = {"audit": str(path), "since": since_s, "until": until_s}

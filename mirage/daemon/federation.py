@@ -10,7 +10,7 @@ from operator import add
 from pathlib import Path
 from typing import Any
 
-from mirage.daemon.impact import Costs, Impact, impact
+from mirage.daemon.impact import Costs, Impact, impact, is_audit_log
 from mirage.daemon.impact_words import hours, sentences
 from mirage.errors import AuditError, InputError, system_says
 from mirage.figures.page import DataTable, Notes, Paragraph, ReportPage, Section, Tile
@@ -56,6 +56,14 @@ def read_federation(file: Path) -> dict[str, Path]:
     return {name: file.parent / Path(audit).expanduser() for name, audit in table.items()}
 
 
+def read_impact(audit: Path, since_s: int, until_s: int, timer_lead_s: int) -> Impact:
+    """As `impact`. Raises AuditError: it can't be read, or no line of it is an audit log's."""
+    found = impact(read_journal(audit), since_s, until_s, timer_lead_s)
+    if found.unreadable and not is_audit_log(read_journal(audit)):
+        raise AuditError(f"{audit}: no line of it is one of an audit log. Name the service's.")
+    return found
+
+
 def impacts(
     audits: Mapping[str, Path], since_s: int, until_s: int, timer_lead_s: int
 ) -> list[ClusterImpact]:
@@ -63,7 +71,7 @@ def impacts(
     clusters = []
     for name, audit in audits.items():
         try:
-            found = impact(read_journal(audit), since_s, until_s, timer_lead_s)
+            found = read_impact(audit, since_s, until_s, timer_lead_s)
         except AuditError as error:
             problem = str(error)
             clusters.append(ClusterImpact(name=name, audit=audit, found=None, problem=problem))

@@ -175,6 +175,11 @@ def impact(records: Iterable[Json | None], since_s: int, until_s: int, timer_lea
     )
 
 
+def is_audit_log(records: Iterable[Json | None]) -> bool:
+    """Whether one of them is a record of such a log."""
+    return any(_key(record) is not None for record in records)
+
+
 def _key(record: Json | None) -> Key | None:
     if record is None or not _NEEDED.get(record.get("kind", ""), {""}) <= record.keys():
         return None

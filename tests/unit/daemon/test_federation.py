@@ -103,3 +103,16 @@ def test_a_file_that_names_no_logs_is_refused(
     assert main(["report", "--federation", str(file)]) == 2
     assert "clusters.toml" in capsys.readouterr().err
     assert main(["report", "--out", str(tmp_path / "x.html")]) == 2
+
+
+def test_a_file_that_is_no_audit_log_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "syslog"
+    other.write_text('one line\n{"at": 3}\n')
+    assert main(["report", "--audit", str(other)]) == 1
+    assert capsys.readouterr().err == (
+        f"mirage report: {other}: no line of it is one of an audit log. Name the service's.\n"
+    )
+    (cluster,) = impacts({"a": other}, 0, int(time.time()), 3 * H)
+    assert (cluster.found, str(other) in cluster.problem) == (None, True)
