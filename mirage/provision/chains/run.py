@@ -155,15 +155,8 @@ def run_chains(
         done = simulator.now_s >= scenario.end_s
         if done or simulator.now_s % HOUR_S == 0:
             chains = [store.links(scenario.user(chain), chain) for chain in scenario.begins_s]
-            watch(
-                RunView(
-                    policy=policy.name,
-                    now_s=simulator.now_s,
-                    queued=waiting,
-                    chains=chains,
-                    done=done,
-                )
-            )
+            now_s, name = simulator.now_s, policy.name
+            watch(RunView(policy=name, now_s=now_s, queued=waiting, chains=chains, done=done))
         if done:
             return ChainsResult(
                 policy=policy.name,
