@@ -21,6 +21,8 @@ from mirage.elastic.runtime.tracking import ActiveScaling, CoordinatorTiming, Me
 from mirage.elastic.runtime.training_log import TrainingLog
 
 SPEED_WINDOW_S = 30.0
+AGAIN_S = 3.0
+"""A view that is not answered for so long, and for three beats, is sent again."""
 
 
 class Membership:
@@ -109,6 +111,11 @@ class Membership:
                 scaling=self.scaling.number if self.scaling is not None else 0,
             ),
         )
+
+    def _show_again(self, member: Member) -> None:
+        """The view or its answer may have been lost with a connection; a member answers each."""
+        if time.monotonic() - member.viewed > max(AGAIN_S, 3 * self.timing.beat_s):
+            self._show(member)
 
     def _show_all(self) -> None:
         for member in self.members.values():

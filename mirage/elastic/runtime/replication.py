@@ -14,6 +14,7 @@ from pathlib import Path
 from mirage.elastic.runtime import layout, protocol
 from mirage.elastic.runtime.protocol import ALL_REDUCE, WORKER
 from mirage.elastic.runtime.roster import Roster
+from mirage.elastic.runtime.saving import SAVE_S
 from mirage.elastic.runtime.state import STOPPED
 from mirage.elastic.runtime.tracking import CoordinatorTiming, Member
 
@@ -21,8 +22,6 @@ GATHER_S = 0.1
 """Several changes that come together make one roster."""
 SUSPECT_S = 2.0
 """A member that is silent for so long, and for three beats, does not hold up a group."""
-SAVE_S = 120.0
-"""After which another member is asked for a snapshot."""
 
 
 class Replication(Roster):
@@ -138,13 +137,15 @@ class Replication(Roster):
         return max(SUSPECT_S, 3 * self.timing.beat_s)
 
     def _suspect(self, now: float) -> None:
-        """Members that hold up the others, and are silent, are left out until they speak again."""
+        """Members that hold up the others are asked again. Silent ones are left out until they speak."""
         if self._is_formed and not self._waiting:
             return
         for worker in self._of(WORKER):
             is_awaited = self._is_in_group(worker) and worker.session not in self._waiting
             if is_awaited and now - worker.seen > self._suspect_s():
                 worker.ready = False
+            elif is_awaited:
+                self._show_again(worker)
 
     def _regroup(self, now: float) -> None:
         wanted = self._wanted()

@@ -10,6 +10,9 @@ from mirage.elastic.runtime.scaling import ScalingLayer
 from mirage.elastic.runtime.state import FINISHED, STOPPED, Manifest
 from mirage.elastic.runtime.tracking import Member, Pause
 
+SAVE_S = 120.0
+"""After which a snapshot is asked for again."""
+
 
 class Saving(ScalingLayer):
     """A snapshot counts once every slice is durable in it."""
@@ -74,6 +77,9 @@ class Saving(ScalingLayer):
         if not self._settled() or (pause and now - pause.began < retry_s):
             return
         if pause and not pause.is_missed and self._step() >= pause.version:
+            if now - pause.began > SAVE_S:  # an order or its answer was lost with a connection
+                pause.began = now
+                self._save_at(pause.version, hold=True)
             return
         workers = any(member.ready for member in self._of(WORKER))
         assert self.state.job is not None

@@ -78,6 +78,9 @@ class ScalingLayer(Membership):
         if scaling.unswitched is not None:
             if not scaling.unswitched:
                 self._commit(scaling)
+            for member in self.members.values():
+                if member.session in scaling.unswitched:
+                    self._show_again(member)
             return
         if not scaling.unready and scaling.adopted >= scaling.moving:
             self._switch(scaling)

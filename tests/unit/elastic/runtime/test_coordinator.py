@@ -11,6 +11,7 @@ import pytest
 
 from mirage.elastic.runtime import folder, protocol
 from mirage.elastic.runtime.protocol import SERVER, WORKER
+from mirage.elastic.runtime.saving import SAVE_S
 from mirage.elastic.runtime.server import ParameterServer
 from tests.unit.elastic.runtime.members import (
     SLICES,
@@ -205,7 +206,7 @@ def told_to_hold(stage: Stage, server: Player, view: protocol.View) -> protocol.
 def later(stage: Stage) -> None:
     """Time for another try has passed."""
     assert stage.coordinator.pause is not None
-    stage.coordinator.pause.began -= 1000
+    stage.coordinator.pause.began -= SAVE_S / 2
     stage.coordinator.turn(5)
 
 
@@ -227,6 +228,32 @@ def test_a_server_that_was_past_the_version_of_a_stop_saves_a_later_one(stage: S
     server.send(protocol.NotSaved(incarnation=view.incarnation, version=order.version))
     again = server.expect(protocol.SaveAt)
     assert again.version > order.version
+
+
+def test_an_order_to_save_that_was_lost_is_given_again(stage: Stage) -> None:
+    server, worker, view = begin(stage)
+    worker.send(protocol.StopRequest())
+    order = told_to_hold(stage, server, view)
+    assert not any(isinstance(each, protocol.SaveAt) for each in server.got)
+    later(stage)
+    later(stage)
+    assert server.expect(protocol.SaveAt) == order
+
+
+def test_a_switch_that_a_member_did_not_hear_of_is_told_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mirage.elastic.runtime.membership.AGAIN_S", 0.1)
+    server, worker, view = begin(stage)
+    second, prepare = prepared(stage, server, view)
+    for member in (server, second, worker):
+        member.send(protocol.Ready(scaling=prepare.scaling, accepted=True, step=7))
+    second.send(protocol.Adopted(scaling=prepare.scaling, slices=moving(prepare)))
+    for member in (server, second):
+        member.accept(member.expect(protocol.View, scaling=prepare.scaling))
+    worker.expect(protocol.View, scaling=prepare.scaling)  # its answer is lost
+    worker.accept(worker.expect(protocol.View, scaling=prepare.scaling))
+    stage.until(lambda: "commit" in events(stage))
 
 
 def test_a_stop_without_workers_waits_for_what_can_be_saved_alone(stage: Stage) -> None:

@@ -102,6 +102,30 @@ def test_a_member_that_holds_up_a_group_and_is_silent_is_left_out(
     worker.expect_group(["w1", "w2"], beating=alone)
 
 
+@pytest.mark.parametrize("lost", [protocol.InView, protocol.Form])
+def test_a_group_forms_though_a_message_of_it_was_lost(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, lost: type[protocol.Message]
+) -> None:
+    monkeypatch.setattr("mirage.elastic.runtime.membership.AGAIN_S", 0.1)
+    worker, second = first(stage), enter(stage, "w2")
+    view = second.expect_group(["w1", "w2"])
+    worker.accept(view)
+    if lost is protocol.Form:
+        second.accept(view)
+        worker.expect(protocol.Form)
+        worker.accept(view)  # it waited for the other one in vain
+    second.got.clear()
+    again = second.expect_group(["w1", "w2"])
+    second.accept(again)
+    assert again.roster == view.roster
+    if lost is protocol.Form:
+        stage.until(lambda: stage.coordinator.roster > again.roster)
+        view = second.expect(protocol.View, roster=stage.coordinator.roster)
+        for each in (worker, second):
+            each.accept(view)
+    assert second.expect(protocol.Form, roster=view.roster)
+
+
 def test_a_drained_worker_stays_until_another_one_has_the_parameters(stage: Stage) -> None:
     worker = first(stage)
     view = join(worker, step=7)
