@@ -70,14 +70,17 @@ class Case:
         return METHODS[self.method].foundation
 
 
-def fitted(case: Case, learned: Samples, fresh: Samples, seed: int) -> Model:
-    """A model of these episodes; a head's foundation is trained on the same."""
+def fitted(case: Case, learned: Samples, fresh: Samples | None, seed: int) -> Model:
+    """A model of these episodes; a head's foundation is trained on the same. `fresh`: online
+    episodes, for a head.
+    """
     kind = METHODS[case.method]
     if not kind.stops_early:
         return kind.train(TrainingData(episodes=learned, seed=seed), case.options)
     episodes, stop_by = learned.hold_out(HELD_OUT, seed)
     data = TrainingData(episodes=episodes, held_out=stop_by, seed=seed)
     if kind.foundation:
+        assert fresh is not None
         base = METHODS[kind.foundation].train(data)
         data = replace(data, base=base, fresh=fresh.apart_from(stop_by))
     return kind.train(data, case.options)
@@ -136,14 +139,16 @@ def kept_file(case: Case, folder: Path, seed: int) -> Path:
 
 
 def _judge(case: Case, folder: Path, seed: int) -> dict[str, Any]:
-    samples, fresh = (has_points(folder / name) for name in ("train", "online"))
+    samples = has_points(folder / "train")
+    online = has_points(folder / "online") if case.foundation else None
     found: dict[str, Any] = {"spent": np.empty((len(TASTES), len(samples)))}
     laws: dict[int, Vectors] = {}
     experts = []
     for own, others in folds(samples):
         learned = replace(samples, episodes=tuple(samples[i] for i in others))
         judged = [samples[i] for i in own]
-        model = fitted(case, learned, fresh.apart_from(judged), seed)
+        fresh = None if online is None else online.apart_from(judged)
+        model = fitted(case, learned, fresh, seed)
         for i in own:
             found["spent"][:, i] = [spent_h(model, samples[i], taste) for taste in TASTES]
             if isinstance(model, Forecaster):

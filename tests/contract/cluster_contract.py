@@ -288,7 +288,7 @@ class ClusterContract:
             lambda: (
                 f"the record of {job.job_id}; there is {cluster.submissions(*window, [site.alice])}"
             ),
-            pauses=1000,  # slurmdbd may be told late
+            pauses=1000,  # slurmdbd may hear of it late
         )
         (record,) = told()
         assert (record.comment, record.start_s, record.end_s) == (tag, job.start_s, job.end_s)

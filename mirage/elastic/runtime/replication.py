@@ -208,7 +208,7 @@ class Replication(Roster):
 
     def _pause_over(self, holders: list[Member]) -> None:
         """Nobody trains, and what they have is saved."""
-        if self._is_gathering(time.monotonic()) or not all(w.has_told for w in self._of(WORKER)):
+        if not all(worker.has_told for worker in self._of(WORKER)):
             return
         if not self._waiting >= {each.session for each in holders}:
             return

@@ -91,7 +91,8 @@ class QuantileCalibration:
 
 
 AS_IT_IS = QuantileCalibration()
-GIVE = "results.json of mirage evaluate --waits"
+WAITS_RESULT = "results.json of mirage evaluate --waits"
+"""What holds a calibration, in words."""
 
 
 def read_calibration(path: Path) -> QuantileCalibration:
@@ -101,9 +102,9 @@ def read_calibration(path: Path) -> QuantileCalibration:
         levels, cases = found["levels"], int(found["jobs"])
         low, middle, high = (float(level) for level in levels)
     except OSError as error:
-        raise InputError(f"{system_says(error)}; give {GIVE}.") from error
+        raise InputError(f"{system_says(error)}; give {WAITS_RESULT}.") from error
     except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path}: no calibration of look-ahead; give {GIVE}.") from error
+        raise InputError(f"{path}: no calibration of look-ahead; give {WAITS_RESULT}.") from error
     if not 0 <= low <= middle <= high <= 1:
         raise InputError(f"{path}: levels {levels} are no rising shares from 0 to 1.")
     return QuantileCalibration((low, middle, high), cases)

@@ -19,7 +19,7 @@ from mirage.errors import InputError
 from mirage.figures.resample import Mask
 from mirage.provision.learn.episode import Floats
 from mirage.provision.starts.ahead import plan_s
-from mirage.provision.starts.forecast import GIVE, LEVELS, StartForecast
+from mirage.provision.starts.forecast import LEVELS, WAITS_RESULT, StartForecast
 from mirage.provision.starts.like_jobs import forecast_from_like_jobs, recent_waits
 from slurm_sim.config import ClusterConfig
 from slurm_sim.files import read_text
@@ -118,7 +118,9 @@ def read_regression(path: Path) -> WaitRegression | None:
         record = parse_json(read_text(path)).get("regression")
         return WaitRegression.of_json(record) if record else None
     except (OSError, AttributeError, KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{path}: no readable regression of waits; give {GIVE}.") from error
+        raise InputError(
+            f"{path}: no readable regression of waits; give {WAITS_RESULT}."
+        ) from error
 
 
 def fit_regression(rows: Floats, waits_s: Floats) -> WaitRegression | None:

@@ -185,7 +185,7 @@ def begin(stage: Stage) -> tuple[Player, Player, protocol.View]:
 
 
 def save_until_the_end(server: Player, view: protocol.View) -> tuple[int, str]:
-    """The server saves whenever it is told to: the last version, and why it ends."""
+    """The server carries out each order to save. Returns the last version, and why it ends."""
     versions: list[int] = []
     reasons: list[str] = []
 

@@ -310,14 +310,20 @@ def test_workers_that_come_and_go_leave_every_bit_as_parameter_servers_have_it(
     assert sum(each["event"] == "group" for each in groups) >= 3
 
 
-def test_a_coordinator_that_was_restarted_lets_a_drained_worker_hand_over_first(
-    stage: Stage,
-) -> None:
+def after_restart(stage: Stage) -> tuple[Player, protocol.View]:
+    """A worker that has registered again and reported step 7, and its view from before."""
     worker = first(stage)
     view = join(worker, step=7)
     stage.kill_coordinator()
     worker.expect(protocol.Welcome)
     worker.beat(view, 7)
+    return worker, view
+
+
+def test_a_coordinator_that_was_restarted_lets_a_drained_worker_hand_over_first(
+    stage: Stage,
+) -> None:
+    worker, view = after_restart(stage)
     client = enter(stage, "w2")
     client.expect(protocol.Welcome)
     client.send(protocol.DrainRequest(name="w1"))
@@ -344,11 +350,7 @@ def test_a_coordinator_that_was_restarted_saves_before_it_stops(stage: Stage) ->
 def test_after_a_restart_a_newcomer_does_not_train_without_who_has_the_parameters(
     stage: Stage,
 ) -> None:
-    worker = first(stage)
-    view = join(worker, step=7)
-    stage.kill_coordinator()
-    worker.expect(protocol.Welcome)
-    worker.beat(view, 7)
+    worker, _ = after_restart(stage)
     client = enter(stage, "w2")
     client.send(protocol.DrainRequest(name="w2"))
     alone = worker.expect_group(["w1"])
@@ -390,7 +392,7 @@ def test_a_restarted_coordinator_does_not_dismiss_a_worker_before_it_has_saved(
 
 
 def comes_late(stage: Stage, worker: Player, view: protocol.View) -> None:
-    """It registers, says later that it is at version 7, and is told to save that."""
+    """It registers, later reports version 7, and gets the order to save that."""
     worker.register()
     worker.expect(protocol.Welcome)
     worker.beat(view, 7)
