@@ -44,7 +44,11 @@ class AdapterConfig:
     timeout_s: int = _positive(30)
     """A command or request that takes longer is ended and counts as "no answer"."""
     rest_url: str = ""
-    """For `rest`: where slurmrestd is, `http://HOST:PORT`, `https://HOST` or `unix:/FILE`."""
+    """For `rest`: where slurmrestd is, `https://HOST`, `unix:/FILE` or `http://127.0.0.1:PORT`."""
+    rest_user: str = "slurmrestd"
+    """Whom slurmrestd runs as, where it is on this machine; root and slurm are trusted, too."""
+    rest_ca_file: str = ""
+    """Certificates (PEM) that prove an `https` server; empty: the system's."""
     rest_token_file: str = ""
     """File with the JSON web token, read again for each request; empty: it is in $SLURM_JWT."""
     rest_version: str = field(default="", metadata={"pattern": r"v\d+\.\d+\.\d+$"})

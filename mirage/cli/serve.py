@@ -30,6 +30,7 @@ from mirage.domain import ActingMode
 from mirage.errors import InputError
 from mirage.provision.policies.registry import POLICIES, make_policy
 from mirage.slurm.adapter import probed_version
+from mirage.slurm.rest_cluster import client_of
 from mirage.store.journal import Journal
 from mirage.store.sqlite import file_of
 from mirage.store.url import parse_url
@@ -173,6 +174,8 @@ def _check(config: Config, socket: str) -> None:
     routing_table(config)
     if config.cluster.adapter == "pyslurm":
         probed_version()
+    if config.cluster.adapter == "rest":
+        client_of(config.cluster)
     if config.daemon.metrics:
         parse_address(config.daemon.metrics, "daemon.metrics")
     if config.daemon.web:

@@ -16,7 +16,6 @@ from mirage.daemon import logs, reload
 from mirage.daemon.audit import Audit
 from mirage.daemon.audit_summary import AuditSummary
 from mirage.daemon.chain_quota import ChainQuota
-from mirage.daemon.connections import allow_files
 from mirage.daemon.cycle import Daemon
 from mirage.daemon.cycle_guard import CycleGuard
 from mirage.daemon.drift_alarm import DriftAlarm
@@ -27,6 +26,7 @@ from mirage.daemon.restraint import Acting
 from mirage.daemon.scheduler import run_forever
 from mirage.daemon.socket import Door, Source, serving
 from mirage.daemon.wall_clock import WallClock
+from mirage.peers import allow_files
 from mirage.ports import Cluster, Policy
 from mirage.provision.policies.heuristics import Reactive, Timer
 from mirage.provision.policies.registry import make_policy

@@ -8,21 +8,23 @@ Slurm's pages: slurmrestd(8), https://slurm.schedmd.com/rest.html and /jwt.html.
 from __future__ import annotations
 
 import base64
+import contextlib
+import http
 import http.client
 import json
 import logging
 import os
 import random
-import socket
-import ssl
+import stat
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 from mirage.errors import ClusterError, ClusterNonsense, ClusterUnavailable, InputError, Refused
+from mirage.slurm.rest_server import Server
 
 log = logging.getLogger(__name__)
 
@@ -66,14 +68,14 @@ class RestAnswer:
 class RestClient:
     """Speaks to one slurmrestd as the user whose token it has.
 
-    ``url``: `http://HOST:PORT`, `https://HOST/PATH` or `unix:/FILE`. ``token``: called for each
-    request, so that a renewed token counts. ``version``: of the API, `v0.0.42`; empty: the first of
-    `VERSIONS` that is served. ``retries``: of requests that got no connection.
+    ``server``: where it is; or its address alone. ``token``: called for each request, so that a
+    renewed token counts. ``version``: of the API, `v0.0.42`; empty: the first of `VERSIONS` that is
+    served. ``timeout_s``: of a whole exchange. ``retries``: of requests that got no connection.
     """
 
     def __init__(
         self,
-        url: str,
+        server: Server | str,
         token: Callable[[], str],
         *,
         version: str = "",
@@ -82,8 +84,8 @@ class RestClient:
         backoff_s: float = 1.0,
         max_answer_bytes: int = MAX_ANSWER_BYTES,
     ) -> None:
-        self.url = url
-        self._address = urlsplit(url)
+        self._server = server if isinstance(server, Server) else Server(server)
+        self.url = self._server.url
         self._token = token
         self._version = version
         self._timeout_s = timeout_s
@@ -158,7 +160,6 @@ class RestClient:
 
     def _exchange(self, method: str, target: str, body: Json | None) -> tuple[int, bytes]:
         """Status and answer. Raises ClusterError."""
-        deadline = time.monotonic() + self._timeout_s
         token = self._token()
         if (expiry_s := token_claims(token).get("exp")) and float(expiry_s) < time.time():
             raise Refused(f"slurmrestd at {self.url}: the token has expired. {_TOKEN_ADVICE}")
@@ -167,12 +168,13 @@ class RestClient:
             headers["X-SLURM-USER-NAME"] = str(user)
         if body is not None:
             headers["Content-Type"] = "application/json"
-        connection = self._connected()
+        data = None if body is None else json.dumps(body).encode()
         try:
-            data = None if body is None else json.dumps(body).encode()
-            connection.request(method, self._address.path.rstrip("/") + target, data, headers)
-            response = connection.getresponse()
-            return response.status, self._bounded(connection, response, deadline)
+            with contextlib.ExitStack() as stack:
+                connection = self._connected(stack)
+                connection.request(method, self._server.path + target, data, headers)
+                response = connection.getresponse()
+                return response.status, self._bounded(response)
         except TimeoutError:
             raise ClusterUnavailable(
                 f"slurmrestd at {self.url}: no answer within {self._timeout_s:g} s."
@@ -183,53 +185,25 @@ class RestClient:
                 f"slurmrestd at {self.url}: the answer was cut short"
                 f" ({error or type(error).__name__}). {_after_silence(method)}"
             ) from error
-        finally:
-            connection.close()
 
-    def _connected(self) -> http.client.HTTPConnection:
-        """Tried again where it fails, whatever the request: nothing is sent yet."""
+    def _connected(self, stack: contextlib.ExitStack) -> http.client.HTTPConnection:
+        """Tried again where it fails, whatever the request: nothing is sent yet. ``stack`` ends it."""
         for attempt in range(self._retries + 1):
-            connection = self._connection()
             try:
-                connection.connect()
-                return connection
-            except (OSError, http.client.HTTPException) as error:
-                connection.close()
+                return stack.enter_context(self._server.connected(self._timeout_s))
+            except OSError as error:
                 problem = error
             if attempt < self._retries:
                 jitter = random.uniform(0.5, 1.5)  # noqa: S311 - keeps many clients apart; no secret
                 time.sleep(self._backoff_s * 2**attempt * jitter)
         raise ClusterUnavailable(
-            f"slurmrestd at {self.url}: no connection ({problem}). Is cluster.rest_url right and"
-            " slurmrestd up? Retry later."
+            f"slurmrestd at {self.url}: no connection ({problem or type(problem).__name__}). Is"
+            " cluster.rest_url right and slurmrestd up? Retry later."
         ) from problem
 
-    def _connection(self) -> http.client.HTTPConnection:
-        if self._address.scheme == "unix":
-            return _UnixConnection(self.url.removeprefix("unix:"), self._timeout_s)
-        host, port = self._address.hostname or "", self._address.port
-        if self._address.scheme == "https":
-            return http.client.HTTPSConnection(
-                host, port, timeout=self._timeout_s, context=ssl.create_default_context()
-            )
-        return http.client.HTTPConnection(host, port, timeout=self._timeout_s)
-
-    def _bounded(
-        self,
-        connection: http.client.HTTPConnection,
-        response: http.client.HTTPResponse,
-        deadline: float,
-    ) -> bytes:
+    def _bounded(self, response: http.client.HTTPResponse) -> bytes:
         chunks, size = [], 0
-        while True:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise TimeoutError
-            if connection.sock:
-                connection.sock.settimeout(left)
-            chunk = response.read1(_CHUNK_BYTES)
-            if not chunk:
-                break
+        while chunk := response.read1(_CHUNK_BYTES):
             chunks.append(chunk)
             size += len(chunk)
             if size > self._max_answer_bytes:
@@ -240,17 +214,6 @@ class RestClient:
         if response.length:
             raise http.client.IncompleteRead(b"", response.length)
         return b"".join(chunks)
-
-
-class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: str, timeout_s: float) -> None:
-        super().__init__("localhost", timeout=timeout_s)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
 
 
 def _after_silence(method: str) -> str:
@@ -304,15 +267,22 @@ def token_claims(token: str) -> Json:
 def token_source(file: str, environ: Mapping[str, str] = os.environ) -> Callable[[], str]:
     """Reads the token from the file, at each call, or from $SLURM_JWT where none is named.
 
-    What it returns raises Refused if there is no token.
+    What it returns raises Refused if there is no token, or others can read it. Raises InputError:
+    they can by now.
     """
+    with contextlib.suppress(OSError):  # it may be put there later
+        if file and (problem := _open_to_others(file, Path(file).expanduser().stat())):
+            raise InputError(problem)
 
     def read() -> str:
         if not file:
             token = environ.get("SLURM_JWT", "")
         else:
             try:
-                token = Path(file).expanduser().read_text()
+                with Path(file).expanduser().open() as opened:
+                    if problem := _open_to_others(file, os.fstat(opened.fileno())):
+                        raise Refused(problem)
+                    token = opened.read()
             except (OSError, UnicodeDecodeError) as error:
                 reason = getattr(error, "strerror", None) or "no text"
                 raise Refused(f"{file}: the token can't be read: {reason}.") from error
@@ -325,17 +295,11 @@ def token_source(file: str, environ: Mapping[str, str] = os.environ) -> Callable
     return read
 
 
-def check_url(url: str) -> None:
-    """Raises InputError unless `RestClient` can use it."""
-    address = urlsplit(url)
-    is_unix = address.scheme == "unix" and address.path.startswith("/")
-    try:
-        is_web = address.scheme in ("http", "https") and bool(address.hostname)
-        _ = address.port
-    except ValueError:
-        is_web = False
-    if not is_unix and not is_web:
-        raise InputError(
-            f"cluster.rest_url = {url!r}: expected http://HOST:PORT, https://HOST or unix:/FILE of"
-            " slurmrestd."
-        )
+def _open_to_others(file: str, facts: os.stat_result) -> str:
+    """What to do about a token that others than its owner can read; empty: they can't."""
+    if not facts.st_mode & 0o077:
+        return ""
+    return (
+        f"{file}: others may have read the token (mode {stat.S_IMODE(facts.st_mode):04o}). Make it"
+        " 0600, and put a new token there."
+    )

@@ -27,7 +27,8 @@ from mirage.errors import (
 from mirage.ports import Cluster
 from mirage.slurm import failures, parsing, rest_records
 from mirage.slurm.oddities import OddityLog
-from mirage.slurm.rest_client import Query, RestAnswer, RestClient, check_url, token_source
+from mirage.slurm.rest_client import Query, RestAnswer, RestClient, token_source
+from mirage.slurm.rest_server import Server
 from mirage.slurm.rest_submission import submission
 
 if TYPE_CHECKING:
@@ -49,10 +50,11 @@ def _unix_now() -> int:
 
 
 def client_of(config: AdapterConfig, retries: int = 2) -> RestClient:
-    """The API as it is configured. Raises InputError where no usable address is."""
-    check_url(config.rest_url)
+    """The API as it is configured. Raises InputError where no usable address is, or others can read
+    the token.
+    """
     return RestClient(
-        config.rest_url,
+        Server(config.rest_url, user=config.rest_user, ca_file=config.rest_ca_file),
         token_source(config.rest_token_file),
         version=config.rest_version,
         timeout_s=config.timeout_s,

@@ -21,10 +21,10 @@ from werkzeug.wrappers import Response
 
 import mirage
 from mirage.daemon.audit_summary import AuditSummary
-from mirage.daemon.connections import holder
 from mirage.daemon.host_names import known_names, only_known
 from mirage.daemon.last_cycle import CycleView, LastCycle
 from mirage.errors import StoreError
+from mirage.peers import holder
 from mirage.ports import Store
 from mirage.web import filters
 from mirage.web.allowance import Allowance

@@ -17,6 +17,7 @@ from mirage.errors import ClusterError, Refused
 from mirage.slurm.commands import CommandCluster
 from mirage.slurm.rest_client import RestClient
 from mirage.slurm.rest_cluster import RestCluster
+from mirage.slurm.rest_server import Server
 from mirage.slurm.rest_survey import RestSurvey
 from mirage.slurm.runner import Runner
 from mirage.slurm.survey import Survey
@@ -31,6 +32,7 @@ class RestSite(RealSite):
     def __init__(self, slurm: Path, scratch: Path) -> None:
         super().__init__(slurm, scratch)
         self.url = f"http://127.0.0.1:{int((slurm / 'etc' / 'port-base').read_text()) + 3}"
+        self.server = Server(self.url, user="nobody")  # as whom scripts/slurm-up starts it
         self.tokens = {user: self.token(user) for user in (self.alice, self.bob, self.operator)}
 
     def token(self, user: str, lifespan_s: int = 3600) -> str:
@@ -42,10 +44,10 @@ class RestSite(RealSite):
         return self.with_token(self.tokens[user], version)
 
     def with_token(self, token: str, version: str = "") -> RestCluster:
-        return RestCluster(RestClient(self.url, lambda: token, retries=0, version=version))
+        return RestCluster(RestClient(self.server, lambda: token, retries=0, version=version))
 
     def client(self, user: str) -> RestClient:
-        return RestClient(self.url, lambda: self.tokens[user], retries=0)
+        return RestClient(self.server, lambda: self.tokens[user], retries=0)
 
     def commands(self) -> CommandCluster:
         return super().cluster(self.alice)
@@ -201,8 +203,13 @@ def account(site: RestSite, *words: str) -> None:
 def test_verbs_need_none_of_slurms_commands(site: RestSite, tmp_path: Path) -> None:
     """`status`, `explain`, `when`, `doctor` and `cancel` of root's chain, with an empty PATH."""
     token = tmp_path / "token"
+    token.touch(0o600)
     token.write_text(site.token("root"))
-    chain = {"MIRAGE__CLUSTER__ADAPTER": "rest", "MIRAGE__CLUSTER__REST_URL": site.url}
+    chain = {
+        "MIRAGE__CLUSTER__ADAPTER": "rest",
+        "MIRAGE__CLUSTER__REST_URL": site.url,
+        "MIRAGE__CLUSTER__REST_USER": "nobody",
+    }
     chain |= {"MIRAGE__CLUSTER__REST_TOKEN_FILE": str(token), "HOME": str(tmp_path)}
     chain |= {"PATH": "/nowhere", "MIRAGE_SOCKET": str(tmp_path / "none.sock")}
 

@@ -69,6 +69,7 @@ def test_a_named_configuration_and_the_environment_go_before(home):
 
 def test_slurm_sees_the_tokens_user(home):
     token = home / "token"
+    token.touch(0o600)
     token.write_text(TOKEN)
     config = AdapterConfig(adapter="rest", rest_url="http://h:1", rest_token_file=str(token))
     assert slurm_user(config) == "alice"

@@ -22,10 +22,11 @@ from urllib.request import Request, urlopen
 import pytest
 
 from mirage.daemon import connections
-from mirage.daemon.connections import Connection, Connections, allow_files, holder
+from mirage.daemon.connections import Connection, Connections
 from mirage.daemon.host_names import is_known, known_names
 from mirage.daemon.metrics import MOST_SCRAPERS, SCRAPES_EACH, Metrics, exposed
 from mirage.daemon.socket import MOST_ASKERS, QUESTIONS_EACH, Source, ask, serving
+from mirage.peers import allow_files, holder
 from mirage.store.repository import SqlStore
 from mirage.web.server import VISITORS, VISITS_EACH, served
 

@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 
 from mirage.cli.main import VERBS, full_parser
-from mirage.daemon.connections import FILES
 from mirage.daemon.notify import notify, watchdog_s
 from mirage.daemon.scheduler import CYCLE_S, SLACK_S, Beat, run_forever
+from mirage.peers import FILES
 from tests.fakes.fake_slurm import FakeSlurm
 
 ROOT = Path(__file__).parents[3]

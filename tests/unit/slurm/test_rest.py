@@ -6,15 +6,23 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mirage.cli.main import main
 from mirage.config import AdapterConfig
 from mirage.domain import ClusterNode, JobState, NodeEvent, Oddity
 from mirage.errors import (
@@ -28,9 +36,12 @@ from mirage.slurm import parsing, rest_records
 from mirage.slurm.adapter import connect
 from mirage.slurm.rest_client import RestClient, token_claims, token_source
 from mirage.slurm.rest_cluster import RestCluster
+from mirage.slurm.rest_server import Server
 from mirage.slurm.rest_submission import submission
 
 NOW = 1_800_000_000
+LOCAL = "http://127.0.0.1:9"
+PATIENCE_S = 120
 Answer = tuple[int, bytes] | Callable[[BaseHTTPRequestHandler], None]
 
 
@@ -252,7 +263,7 @@ def test_what_can_not_be_sent_is_refused(option: str, problem: str) -> None:
 # --- a server that answers as it is told
 
 
-class Server:
+class FakeServer:
     """slurmrestd's paths and what is answered to each; `requests`: what came."""
 
     def __init__(self) -> None:
@@ -294,8 +305,8 @@ class Server:
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
-    server = Server()
+def server() -> Iterator[FakeServer]:
+    server = FakeServer()
     yield server
     server.httpd.shutdown()
     server.httpd.server_close()
@@ -305,7 +316,7 @@ JOBS, NODES = "/slurm/v0.0.42/jobs", "/slurm/v0.0.42/nodes"
 RECORDS = "/slurmdb/v0.0.42/jobs"
 
 
-def test_a_snapshot_is_two_requests(server: Server) -> None:
+def test_a_snapshot_is_two_requests(server: FakeServer) -> None:
     over = NEW_JOB | {"job_id": 9, "job_state": ["COMPLETED"]}
     server.serve(JOBS, {"jobs": [NEW_JOB, over], "errors": []})
     server.serve(NODES, {"nodes": [NODE]})
@@ -316,7 +327,7 @@ def test_a_snapshot_is_two_requests(server: Server) -> None:
     assert [path for _, path, _, _ in server.requests] == [JOBS, NODES]
 
 
-def test_the_newest_known_version_that_is_served_is_taken(server: Server) -> None:
+def test_the_newest_known_version_that_is_served_is_taken(server: FakeServer) -> None:
     server.answers = {}
     server.serve("/slurm/v0.0.38/ping", {"meta": {"Slurm": {"release": "22.05.8"}}})
     server.serve("/slurmdb/v0.0.38/clusters", {"clusters": [{"name": "hpc"}], "errors": []})
@@ -341,6 +352,15 @@ def drip(handler: BaseHTTPRequestHandler) -> None:
         handler.wfile.write(b" ")
         handler.wfile.flush()
         time.sleep(0.1)
+
+
+def drip_headers(handler: BaseHTTPRequestHandler) -> None:
+    """An answer whose headers never end, a byte at a time."""
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+    with suppress(OSError):  # the client has hung up
+        for _ in range(40):
+            handler.wfile.write(b"x")
+            time.sleep(0.1)
 
 
 def cut_short(handler: BaseHTTPRequestHandler) -> None:
@@ -391,39 +411,40 @@ STALE = {"errors": [{"error_number": 1007, "error": "Protocol authentication err
         ((500, json.dumps(STALE).encode()), Refused, r"does not accept the token"),
         (slow, ClusterUnavailable, r"no answer within 0\.5 s"),
         (drip, ClusterUnavailable, r"no answer within 0\.5 s"),
+        (drip_headers, ClusterUnavailable, r"no answer within 0\.5 s"),
         (cut_short, ClusterUnavailable, r"the answer was cut short"),
     ],
 )
 def test_a_bad_answer_is_one_clear_error(
-    server: Server, answer: Answer, error: type[Exception], words: str
+    server: FakeServer, answer: Answer, error: type[Exception], words: str
 ) -> None:
     server.answers[JOBS] = answer
-    timeout_s = 0.5 if answer in (slow, drip) else 60.0
+    timeout_s = 0.5 if answer in (slow, drip, drip_headers) else 60.0
     with pytest.raises(error, match=words) as raised:
         server.cluster(version="v0.0.42", timeout_s=timeout_s).snapshot()
     assert type(raised.value) is error
     assert server.url in str(raised.value) or "line 1" in str(raised.value)
 
 
-def test_a_bad_answer_of_accounting_leaves_the_queue(server: Server) -> None:
+def test_a_bad_answer_of_accounting_leaves_the_queue(server: FakeServer) -> None:
     server.answers[RECORDS] = (500, json.dumps(NO_ANSWER).encode())
     with pytest.raises(AccountingUnavailable, match="The queue can still be read"):
         server.cluster().accounting(1, 2)
 
 
-def test_a_service_that_is_none_of_slurms(server: Server) -> None:
+def test_a_service_that_is_none_of_slurms(server: FakeServer) -> None:
     server.answers = {}
     with pytest.raises(ClusterNonsense, match=r"it serves none of the API's versions"):
         server.cluster().snapshot()
 
 
-def test_an_answer_that_is_too_large_is_ended(server: Server) -> None:
+def test_an_answer_that_is_too_large_is_ended(server: FakeServer) -> None:
     server.serve(JOBS, {"jobs": [NEW_JOB] * 5000})
     with pytest.raises(ClusterNonsense, match="more than 1 MiB in one answer"):
         server.cluster(max_answer_bytes=1 << 20).snapshot()
 
 
-def test_a_connection_is_tried_again_and_an_answer_is_not(server: Server) -> None:
+def test_a_connection_is_tried_again_and_an_answer_is_not(server: FakeServer) -> None:
     server.answers[JOBS] = (500, b"")
     with pytest.raises(ClusterUnavailable):
         server.cluster(version="v0.0.42", retries=2, backoff_s=0).snapshot()
@@ -438,7 +459,7 @@ def test_a_connection_is_tried_again_and_an_answer_is_not(server: Server) -> Non
 # --- records of slurmdbd
 
 
-def test_accounting_of_this_cluster_alone(server: Server) -> None:
+def test_accounting_of_this_cluster_alone(server: FakeServer) -> None:
     server.serve(
         "/slurm/v0.0.42/ping", {"meta": {"slurm": {"release": "24.11.5", "cluster": "hpc"}}}
     )
@@ -455,7 +476,7 @@ def test_accounting_of_this_cluster_alone(server: Server) -> None:
     assert cluster.submissions(NOW - 100, NOW, ["bob"]) == []
 
 
-def test_nothing_found_is_no_error(server: Server) -> None:
+def test_nothing_found_is_no_error(server: FakeServer) -> None:
     nothing = {"error_number": 9003, "error": "Nothing found with query"}
     server.serve(RECORDS, {"jobs": [], "errors": [nothing]})
     assert server.cluster().accounting(1, 2) == []
@@ -474,7 +495,7 @@ def test_a_job_that_failed_did_not_exit_with_0() -> None:
 # --- acting
 
 
-def test_cancelling_asks_for_each_job_before_it_complains(server: Server) -> None:
+def test_cancelling_asks_for_each_job_before_it_complains(server: FakeServer) -> None:
     gone = {"errors": [{"error_number": 2017, "error": "Invalid job id specified"}]}
     theirs = {"error": {"string": "Access/permission denied", "code": 2002}, "step_id": "2"}
     server.serve("/slurm/v0.0.42/job/1", gone, 404)
@@ -489,7 +510,7 @@ def test_cancelling_asks_for_each_job_before_it_complains(server: Server) -> Non
     ]
 
 
-def test_a_release_sends_an_empty_dependency(server: Server) -> None:
+def test_a_release_sends_an_empty_dependency(server: FakeServer) -> None:
     server.serve("/slurm/v0.0.42/job/7", {"errors": []})
     server.cluster(version="v0.0.42").release(7)
     method, _, headers, body = server.requests[-1]
@@ -498,7 +519,7 @@ def test_a_release_sends_an_empty_dependency(server: Server) -> None:
 
 
 def test_a_submission_without_an_answer_may_have_been_queued(
-    server: Server, tmp_path: Path
+    server: FakeServer, tmp_path: Path
 ) -> None:
     script = tmp_path / "job.sh"
     script.write_bytes(SCRIPT)
@@ -519,7 +540,7 @@ def token(**claims: object) -> str:
     return f"head.{middle}.signature"
 
 
-def test_a_token_that_has_expired_is_not_even_sent(server: Server) -> None:
+def test_a_token_that_has_expired_is_not_even_sent(server: FakeServer) -> None:
     stale = token(exp=int(time.time()) - 5, sun="alice")
     assert token_claims(stale)["sun"] == "alice"
     with pytest.raises(Refused, match=r"the token has expired.*scontrol token"):
@@ -532,6 +553,7 @@ def test_a_token_is_read_again_for_each_request(tmp_path: Path) -> None:
     read_token = token_source(str(file))
     with pytest.raises(Refused, match="can't be read: No such file"):
         read_token()
+    file.touch(0o600)
     file.write_text("SLURM_JWT=one.two.three\n")
     assert read_token() == "one.two.three"
     file.write_text("four.five.six")
@@ -544,11 +566,156 @@ def test_a_token_is_read_again_for_each_request(tmp_path: Path) -> None:
         token_source("", {})()
 
 
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o602])
+def test_a_token_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> None:
+    file = tmp_path / "token"
+    read_token = token_source(str(file))
+    file.write_text("one.two.three")
+    file.chmod(mode)
+    words = rf"token: others may have read the token \(mode {mode:04o}\)\. Make it 0600"
+    with pytest.raises(Refused, match=words):
+        read_token()
+    with pytest.raises(InputError, match=words):
+        connect(AdapterConfig(adapter="rest", rest_url=LOCAL, rest_token_file=str(file)))
+
+
+@pytest.mark.parametrize("verb", [["daemon", "--check"], ["doctor"]])
+def test_daemon_and_doctor_refuse_a_token_that_others_can_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: list[str]
+) -> None:
+    file, config = tmp_path / "token", tmp_path / "mirage.toml"
+    file.write_text("one.two.three")
+    file.chmod(0o644)
+    config.write_text(
+        f'[cluster]\nadapter = "rest"\nrest_url = "{LOCAL}"\nrest_token_file = "{file}"\n'
+    )
+    assert main([*verb, "--config", str(config)]) == 2
+    assert f"{file}: others may have read the token" in capsys.readouterr().err
+
+
+# --- who answers
+
+
+STRANGER = """
+import os, socket, sys
+os.setgid(65534); os.setuid(65534)
+if sys.argv[1].startswith("/"):
+    listener = socket.socket(socket.AF_UNIX); listener.bind(sys.argv[1]); listener.listen()
+else:
+    listener = socket.create_server(("127.0.0.1", 0))
+print(listener.getsockname()[1] if listener.family == socket.AF_INET else "", flush=True)
+connection, _ = listener.accept()
+sys.stdout.write(connection.recv(65536).decode())
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="becomes another user")
+@pytest.mark.parametrize("kind", ["http", "unix"])
+def test_a_stranger_at_the_address_does_not_get_the_token(kind: str) -> None:
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        Path(folder).chmod(0o777)
+        path = f"{folder}/socket"
+        program = [sys.executable, "-c", STRANGER, path if kind == "unix" else "loopback"]
+        with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as stranger:
+            assert stranger.stdout
+            port = stranger.stdout.readline().strip()
+            url = f"unix:{path}" if kind == "unix" else f"http://127.0.0.1:{port}"
+            with pytest.raises(ClusterUnavailable, match=r"user nobody answers there.*not sent"):
+                RestCluster(RestClient(url, lambda: "t.o.k", retries=0)).snapshot()
+            assert stranger.stdout.read() == ""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="becomes another user")
+def test_the_configured_user_of_slurmrestd_is_trusted() -> None:
+    program = [sys.executable, "-c", STRANGER, "loopback"]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as stranger:
+        assert stranger.stdout
+        url = f"http://127.0.0.1:{stranger.stdout.readline().strip()}"
+        with pytest.raises(ClusterUnavailable, match="cut short"):
+            RestCluster(
+                RestClient(Server(url, user="nobody"), lambda: "t.o.k", retries=0)
+            ).snapshot()
+        assert "X-SLURM-USER-TOKEN: t.o.k" in stranger.stdout.read()
+
+
+def test_nothing_is_sent_on_a_connection_that_nobody_accepts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mirage.slurm.rest_server.ACCEPT_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = RestClient(
+            f"http://127.0.0.1:{listener.getsockname()[1]}", lambda: "t.o.k", retries=0
+        )
+        with pytest.raises(ClusterUnavailable, match="nobody whom the kernel names"):
+            RestCluster(client).snapshot()
+        listener.settimeout(PATIENCE_S)
+        assert listener.accept()[0].recv(100) == b""
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of 127.0.0.1, and its key, in one file."""
+    file = tmp_path_factory.mktemp("tls") / "both.pem"
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-nodes", "-days", "2", "-keyout", file),
+            *("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", f"{file}.crt"),
+            *("-subj", "/CN=slurmrestd", "-addext", "subjectAltName=IP:127.0.0.1"),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    file.write_text(file.read_text() + Path(f"{file}.crt").read_text())
+    return file
+
+
+def test_over_tls_the_certificate_proves_the_server(server: FakeServer, certificate: Path) -> None:
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate)
+    server.httpd.socket = tls.wrap_socket(server.httpd.socket, server_side=True)
+    server.serve(JOBS, {"jobs": [NEW_JOB]})
+    server.serve(NODES, {"nodes": [NODE]})
+    url = server.url.replace("http:", "https:")
+    with pytest.raises(ClusterUnavailable, match=r"no connection .*certificate verify failed"):
+        RestCluster(RestClient(url, lambda: "t.o.k", retries=0)).snapshot()
+    assert server.requests == []
+    known = Server(url, ca_file=f"{certificate}.crt")
+    snapshot = RestCluster(RestClient(known, lambda: "t.o.k"), now_s=lambda: NOW).snapshot()
+    assert [job.job_id for job in snapshot.jobs] == [7]
+    with pytest.raises(InputError, match=r"cluster\.rest_ca_file: .*can't be read"):
+        Server(url, ca_file="/nowhere")
+
+
+def test_a_tls_handshake_that_never_ends_is_bounded() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def trickle() -> None:
+            connection, _ = listener.accept()
+            with connection, suppress(OSError):  # the client has hung up
+                connection.sendall(b"\x16\x03\x03\x40\x00")  # the head of a large record
+                for _ in range(1000):
+                    connection.sendall(b"\x02")
+                    time.sleep(0.1)
+
+        threading.Thread(target=trickle, daemon=True).start()
+        url = f"https://127.0.0.1:{listener.getsockname()[1]}"
+        begun = time.monotonic()
+        with pytest.raises(ClusterUnavailable, match="no connection"):
+            RestCluster(RestClient(url, lambda: "t.o.k", timeout_s=0.5, retries=0)).snapshot()
+        assert time.monotonic() - begun < 60, "100 s of bytes were not waited for"
+
+
+@pytest.mark.parametrize("url", ["http://hpc:6820", "http://10.0.0.1:6820", "http://[fe80::1]"])
+def test_plain_http_to_another_machine_is_refused(url: str) -> None:
+    with pytest.raises(InputError, match=r"cluster\.rest_url = .*plain http to another machine"):
+        connect(AdapterConfig(adapter="rest", rest_url=url))
+
+
 @pytest.mark.parametrize(
     "url", ["", "hpc:6820", "ftp://hpc", "http://", "unix:relative", "http://h:x"]
 )
 def test_an_address_that_is_none_is_refused(url: str) -> None:
-    with pytest.raises(InputError, match=r"cluster\.rest_url = .*expected http://HOST:PORT"):
+    with pytest.raises(InputError, match=r"cluster\.rest_url = .*expected https://HOST"):
         connect(AdapterConfig(adapter="rest", rest_url=url))
 
 
