@@ -27,7 +27,7 @@ def parse_toml(text: str) -> dict[str, Any]:
         raise tomllib.TOMLDecodeError("brackets within brackets, too many") from None
 
 
-def parse_json(text: str) -> Any:
+def parse_json(text: str | bytes) -> Any:
     """As `json.loads`. Raises ValueError, also for what is nested too deep."""
     try:
         return json.loads(text)

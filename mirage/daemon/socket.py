@@ -101,8 +101,8 @@ class _Handler(socketserver.StreamRequestHandler):
 
     def _reply(self, line: bytes) -> dict[str, Any]:
         try:
-            return answer(self.server.source, _asker(self.request), json.loads(line))
-        except (ValueError, RecursionError, InputError) as error:
+            return answer(self.server.source, _asker(self.request), parse_json(line))
+        except (ValueError, InputError) as error:
             return {"error": str(error)}
         except (MirageError, OSError) as error:
             log.warning("a question could not be answered: %s", error)

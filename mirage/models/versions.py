@@ -24,6 +24,7 @@ from typing import Any
 from mirage.errors import InputError, MirageError, StoreError
 from mirage.models.folder import check_folder
 from mirage.store.lock import exclusive, is_held
+from slurm_sim.formats import parse_json
 
 Json = dict[str, Any]
 
@@ -57,7 +58,7 @@ class Versions:
         """What was done, oldest first."""
         path = self.folder / "history.jsonl"
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        return [json.loads(line) for line in lines if line.endswith("}")]
+        return [parse_json(line) for line in lines if line.endswith("}")]
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[Path]:

@@ -17,6 +17,7 @@ from typing import Any
 from mirage.errors import StoreError, system_says
 from mirage.store.files import make_private_folder
 from mirage.store.journal import append_durably
+from slurm_sim.formats import parse_json
 
 Event = Mapping[str, Any]
 MEASURED = 20
@@ -197,7 +198,7 @@ def _events(path: Path) -> Iterable[Event]:
         raise StoreError(f"{system_says(error, path)}: the journal can't be read.") from error
     for number, line in enumerate(lines, start=1):
         try:
-            event = json.loads(line)
+            event = parse_json(line)
         except ValueError:
             continue  # cut off by a full disk; what it meant to say was not done
         if not isinstance(event, dict) or "event" not in event:

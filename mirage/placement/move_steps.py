@@ -12,6 +12,7 @@ from enum import Enum
 
 from mirage.domain import Job, JobState
 from mirage.placement.move_journal import JobMove, MoveOutcome
+from mirage.reasons import ReasonKind, kind_of
 from mirage.slurm.job_details import JobDetails
 
 
@@ -23,8 +24,9 @@ class Patience:
     """From the signal until the job has requeued itself."""
     start_s: int = 300
     """That a requeued job waits for its nodes, once it may start, before it may start anywhere."""
-    at_most_s: int = 3600
-    """That a whole move takes, whatever keeps the job back: a hold, a node that does not clean up.
+    at_most_s: int = 1200
+    """That a whole move takes, whatever keeps the job back, as a node that does not clean up. Other
+    moves wait meanwhile.
     """
 
 
@@ -111,20 +113,33 @@ def _while_pending(
     has_list = set(details.required_nodes) == set(move.to_nodes)
     if details.required_nodes and not has_list:
         return _end(MoveOutcome.ELSEWHERE, "it asks for other nodes than it was given")
-    if has_list and partner_stays:
-        return MoveStep(act=Act.DROP, words="the job that has its nodes stays there")
+    back = _kept_back(job, now_s, patience)
+    if has_list and (back or partner_stays):
+        return MoveStep(act=Act.DROP, words=back or "the job that has its nodes stays there")
     if has_list:
         if now_s - (job.eligible_s or now_s) > patience.start_s:
             return MoveStep(act=Act.DROP, words=f"its nodes were not free for {patience.start_s} s")
         if now_s - move.intended_s > patience.at_most_s:
             return MoveStep(act=Act.DROP, words=f"it is kept back ({job.reason})")
         return _wait("it starts again on its nodes")
-    if partner_stays:
-        return _end(MoveOutcome.ELSEWHERE, "the job that has its nodes stays there")
+    if back or partner_stays:
+        return _end(MoveOutcome.ELSEWHERE, back or "the job that has its nodes stays there")
     if job.nodes != len(move.to_nodes):
         # On a running job Slurm would take a shorter list for a wish to shrink.
         return _end(MoveOutcome.ELSEWHERE, f"it asks for {job.nodes} nodes now")
     return MoveStep(act=Act.REQUIRE, words=f"it may start on {','.join(move.to_nodes)} only")
+
+
+def _kept_back(job: Job, now_s: int, patience: Patience) -> str:
+    """Why a requeued job will not start soon, nodes or not: nobody's move waits for that. Slurm's
+    own delay after a requeue is shorter.
+    """
+    is_held = job.has_zero_priority or kind_of(job.reason) in (
+        ReasonKind.HELD,
+        ReasonKind.DEPENDENCY,
+    )
+    is_late = (job.begin_s or 0) > now_s + patience.start_s
+    return f"it is kept back ({job.reason})" if is_held or is_late else ""
 
 
 def _wait(words: str) -> MoveStep:

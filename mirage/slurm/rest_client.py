@@ -25,6 +25,7 @@ from urllib.parse import urlencode
 
 from mirage.errors import ClusterError, ClusterNonsense, ClusterUnavailable, InputError, Refused
 from mirage.slurm.rest_server import Server
+from slurm_sim.formats import parse_json
 
 log = logging.getLogger(__name__)
 
@@ -144,7 +145,7 @@ class RestClient:
         if status in (http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN):
             raise Refused(f"{where}: the token is not accepted ({status}). {_TOKEN_ADVICE}")
         try:
-            body = json.loads(answer)
+            body = parse_json(answer)
         except ValueError:
             body = None
         if not isinstance(body, dict):
@@ -258,7 +259,7 @@ def token_claims(token: str) -> Json:
     parts = token.split(".")
     try:
         padded = parts[1] + "=" * (-len(parts[1]) % 4)
-        claims = json.loads(base64.urlsafe_b64decode(padded))
+        claims = parse_json(base64.urlsafe_b64decode(padded))
     except (IndexError, ValueError):
         return {}
     return claims if isinstance(claims, dict) else {}

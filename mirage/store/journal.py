@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 
 from mirage.errors import AuditError, system_says
 from mirage.store.files import make_private_folder
+from slurm_sim.formats import parse_json
 
 Json = dict[str, Any]
 
@@ -109,7 +110,7 @@ def _opened(path: Path, stack: contextlib.ExitStack) -> Sequence[BinaryIO]:
 
 def _record(line: bytes) -> Json | None:
     try:
-        record = json.loads(line)
+        record = parse_json(line)
     except ValueError:
         return None
     return record if isinstance(record, dict) and isinstance(record.get("at"), int) else None

@@ -23,6 +23,7 @@ from mirage.elastic.jobs.journal import JOURNAL, JobJournal
 from mirage.elastic.jobs.request import JobRequest, request_from, request_table
 from mirage.errors import InputError
 from slurm_sim.files import write_whole
+from slurm_sim.formats import parse_json
 
 REQUEST, STATUS, STOP, RUNTIME, SCRIPT, LOGS = (
     "request.json",
@@ -113,7 +114,7 @@ def resume_job(folder: Path, now_s: int) -> None:
 
 def read_job_request(folder: Path) -> JobRequest:
     """What a job's owner asked for. Raises OSError, ValueError."""
-    return request_from(json.loads((folder / REQUEST).read_text()))
+    return request_from(parse_json((folder / REQUEST).read_text()))
 
 
 def write_status(folder: Path, status: Mapping[str, Any]) -> None:
@@ -124,7 +125,7 @@ def write_status(folder: Path, status: Mapping[str, Any]) -> None:
 def read_status(folder: Path) -> dict[str, Any]:
     """What the controller saw last; empty: nothing yet."""
     try:
-        found = json.loads((folder / STATUS).read_text())
+        found = parse_json((folder / STATUS).read_text())
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

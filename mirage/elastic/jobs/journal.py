@@ -18,6 +18,7 @@ from mirage.elastic.jobs.request import Role
 from mirage.elastic.jobs.tag import LETTERS, role_of
 from mirage.errors import StoreError, system_says
 from mirage.store.journal import append_durably
+from slurm_sim.formats import parse_json
 
 JOURNAL = "journal.jsonl"
 Event = Mapping[str, Any]
@@ -181,7 +182,7 @@ def _read(path: Path) -> Iterable[Event]:
         raise StoreError(f"{system_says(error, path)}: the journal can't be read.") from error
     for line in lines:
         try:
-            event = json.loads(line)
+            event = parse_json(line)
         except ValueError:
             continue  # a line that a full disk cut off; what it meant to say was not done
         if isinstance(event, dict) and "event" in event and "at" in event:

@@ -30,6 +30,7 @@ from typing import IO, Any
 import zmq
 
 from mirage.errors import InputError, MirageError, system_says
+from slurm_sim.formats import parse_json
 
 KEYS, ADDRESS, LOCK, STATE = "keys.json", "coordinator.json", "coordinator.lock", "state.json"
 EVENTS, LOSSES, SNAPSHOTS, MODEL = "events.jsonl", "losses.jsonl", "snapshots", "model.safetensors"
@@ -85,7 +86,7 @@ def load_keys(folder: Path) -> Keys:
     try:
         with path.open(encoding="ascii") as file:
             facts = os.fstat(file.fileno())
-            record = json.loads(file.read())
+            record = parse_json(file.read())
     except OSError as error:
         raise InputError(f"{system_says(error, path)}. {REMEDY}.") from None
     except ValueError:
@@ -138,7 +139,7 @@ def sync(file: IO[str]) -> None:
 def read_json(path: Path) -> Any:
     """None where there is no such file. Raises MirageError: not JSON."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:

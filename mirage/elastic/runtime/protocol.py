@@ -42,6 +42,7 @@ from functools import cache
 from typing import Any, ClassVar, Union, get_args, get_origin, get_type_hints
 
 from mirage.errors import MirageError
+from slurm_sim.formats import parse_json
 
 PROTOCOL = 2
 """A change of any message raises it: members of two versions refuse each other."""
@@ -573,8 +574,8 @@ def decode(frames: Sequence[bytes | memoryview]) -> Message:
     if not frames or len(frames[0]) > MAX_HEADER_BYTES:
         raise ProtocolError(f"header: none, or more than {MAX_HEADER_BYTES} bytes.")
     try:
-        record = json.loads(bytes(frames[0]))
-    except (ValueError, RecursionError) as error:
+        record = parse_json(bytes(frames[0]))
+    except ValueError as error:
         raise ProtocolError(f"header: not JSON: {error}.") from None
     if not isinstance(record, dict) or record.pop("v", None) != PROTOCOL:
         raise ProtocolError(

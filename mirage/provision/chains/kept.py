@@ -14,6 +14,7 @@ from mirage.chain.progress import ChainProgress
 from mirage.domain import Mode
 from mirage.errors import MirageError
 from mirage.provision.chains.trial import ChainCase, ChainTrial
+from slurm_sim.formats import parse_json
 
 
 class TrialFile:
@@ -65,7 +66,7 @@ def _line(trial: ChainTrial) -> str:
 def _trial(line: str) -> ChainTrial | None:
     """None: the line was cut off."""
     try:
-        read = json.loads(line)
+        read = parse_json(line)
         waits = read["others_wait_s"]
         return ChainTrial(
             chains=ChainCase(**read["chains"] | {"mode": Mode(read["chains"]["mode"])}),

@@ -85,7 +85,7 @@ class Forest:
         try:
             arrays = read_arrays(path)
             forest = cls(**arrays | {"value": arrays["value"].astype(np.float32)})
-        except (TypeError, KeyError) as error:
+        except (TypeError, KeyError, ValueError) as error:
             raise InputError(
                 f"{path}: not the weights of a forest ({error}); train the model again."
             ) from error
@@ -96,7 +96,7 @@ class Forest:
         return forest
 
     def _fits(self, features: int, outputs: int) -> bool:
-        """Whether every index is inside, so that no prediction can fail."""
+        """Whether every index is inside and every number finite, so that no prediction can fail."""
         nodes, leaves = len(self.feature), len(self.value)
         indices = [
             (self.roots, nodes),
@@ -115,7 +115,11 @@ class Forest:
         inside = (
             inside and len(self.depth) == 1 and self.depth[0] <= DEEPEST and len(self.roots) > 0
         )
-        return inside and len(sizes) == 1 and self.value.shape == (leaves, outputs)
+        finite = all(
+            array.dtype.kind == "f" and bool(np.isfinite(array).all())
+            for array in (self.threshold, self.value)
+        )
+        return inside and finite and len(sizes) == 1 and self.value.shape == (leaves, outputs)
 
 
 def grow(

@@ -16,6 +16,7 @@ import numpy as np
 from mirage.errors import InputError, StoreError
 from mirage.provision.learn.episode import HISTORY, Episode, PairJob, PairSpec
 from slurm_sim.files import replacing, write_whole
+from slurm_sim.formats import parse_json
 
 SCHEMA = 2
 HEADER = "samples.json"
@@ -69,7 +70,7 @@ class ShardFolder:
         """Raises InputError if there are no samples, or of another schema."""
         file = path / HEADER
         try:
-            header = json.loads(file.read_text(encoding="utf-8"))
+            header = parse_json(file.read_text(encoding="utf-8"))
         except OSError as error:
             raise InputError(f"{path}: holds no samples ({HEADER}: {error.strerror}).") from error
         except ValueError as error:
@@ -193,10 +194,10 @@ def _content(arrays: Any) -> Shard:
         )
     )
     pairs = [PairSpec(PairJob(*pair[:3]), PairJob(*pair[3:])) for pair in arrays["pairs"].tolist()]
-    tags = [json.loads(text) for text in arrays["tags"].tolist()]
+    tags = [parse_json(text) for text in arrays["tags"].tolist()]
     times = arrays["times"].T.tolist()
     episodes = list(map(Episode, pairs, *times, rows, decision_s, successor_s, forecast_s, tags))
-    counts = json.loads(str(arrays["counts"]))
+    counts = parse_json(str(arrays["counts"]))
     return Shard(
         arrays["numbers"].tolist(), episodes, Counter(counts["dropped"]), Counter(counts["tally"])
     )

@@ -84,6 +84,18 @@ def test_the_command_and_a_log_that_is_missing(
     assert "no such file" in found["clusters"]["gone"]["problem"]
 
 
+def test_a_line_of_brackets_costs_that_line(
+    audits: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log_file = audits["acts"]
+    log_file.write_bytes(b"[" * 100_000 + b"\n" + log_file.read_bytes() + b'{"at":' * 100_000)
+    file = tmp_path / "clusters.toml"
+    file.write_text('[clusters]\nacts = "a/audit.jsonl"\nobserves = "b/audit.jsonl"\n')
+    assert main(["report", "--federation", str(file), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [found["clusters"][name]["handovers"] for name in ("acts", "observes")] == [1, 1]
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -284,6 +284,32 @@ def test_where_the_nodes_do_not_become_free_it_may_start_anywhere(slurm, tmp_pat
     assert nodes_of(slurm) == ("n7", "n8")
 
 
+@pytest.mark.parametrize("is_asked_first", [True, False])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"reason": "JobHeldUser"},
+        {"reason": "Dependency"},
+        {"has_zero_priority": True},
+        {"begin_s": 10**10},
+    ],
+)
+def test_a_job_that_its_owner_keeps_back_holds_up_nobody(
+    slurm, tmp_path, monkeypatch, change, is_asked_first
+):
+    service = mover(slurm, tmp_path)
+    service.cycle()
+    monkeypatch.setattr(slurm, "_start", lambda *_: None)
+    while slurm.jobs([1])[1].state is not JobState.PENDING:
+        slurm.tick()
+    if is_asked_first:
+        service.look()
+    slurm._set(1, **change)
+    until_idle(service, slurm, looks=3)
+    assert outcomes(tmp_path) == [MoveOutcome.ELSEWHERE]
+    assert slurm.site.details[1].required_nodes == ()
+
+
 def test_the_hour_and_the_modes_bound_what_is_done(tmp_path):
     site = LiveSite()
     site.run(1, "n1,n5")

@@ -131,6 +131,11 @@ def test_a_forest_comes_back_from_its_file(tmp_path):
         {"right": np.array([2, 1], dtype=np.int32)},
         {"depth": np.array([2**30], dtype=np.int32)},
         {"threshold": np.zeros(2)},
+        {"threshold": np.array([np.nan, 0, 0])},
+        {"threshold": np.array([np.inf, 0, 0])},
+        {"threshold": np.zeros(3, dtype=np.int64)},
+        {"value": np.array([[np.nan], [2.0]], dtype=np.float32)},
+        {"value": np.array([[1.0], [-np.inf]], dtype=np.float32)},
     ],
 )
 def test_a_forest_that_would_fail_is_refused(tmp_path, broken):

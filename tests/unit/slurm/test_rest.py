@@ -398,6 +398,7 @@ STALE = {"errors": [{"error_number": 1007, "error": "Protocol authentication err
         ((302, b""), ClusterNonsense, r"an empty answer with status 302"),
         ((404, b"nothing here"), ClusterNonsense, r"status 404.*cluster\.rest_version"),
         ((200, b"[]"), ClusterNonsense, r"no JSON of Slurm's"),
+        ((200, b"[" * 100_000), ClusterNonsense, r"no JSON of Slurm's"),
         ((200, b"{}"), ClusterNonsense, r"there is no list 'jobs'"),
         ((200, b'{"jobs": [1]}'), ClusterNonsense, r"there is no list 'jobs'"),
         ((200, b'{"jobs": [{"job_id": 7}]}'), ClusterNonsense, r"slurmrestd, line 1"),
