@@ -431,6 +431,8 @@ class Chain:
     user: str
     segments: int
     """How many links it has at most."""
+    length: str = ""
+    """What its links may use in all (`mirage.chain.length`)."""
     mode: Mode = Mode.TRAIN
     penalties: Penalties = Penalties()
     state: ChainState = ChainState.ACTIVE

@@ -226,12 +226,17 @@ def read_segments(folder: Path) -> int:
     return int(text)
 
 
-def write_segments(folder: Path, segments: int) -> None:
-    """Changes how many links the chain has; its jobs read it before they queue the next one, and as
-    they end. From then on its number of links alone bounds it, and no `--total-time`.
+def read_length(folder: Path) -> str:
+    """What the chain's links may use in all (`length.py`)."""
+    return read_record(folder / CHAIN_RECORD).get("length", "")
+
+
+def write_length(folder: Path, segments: int, length: str) -> None:
+    """Changes how long the chain is; its jobs read it before they queue the next one, and as they
+    end.
     """
     lines = (folder / CHAIN_RECORD).read_text(errors="surrogateescape").splitlines()
-    changed = {"segments": segments, "total": 0}
+    changed = {"segments": segments, "length": length}
     lines = [
         f"{key}={changed[key]}" if (key := line.partition("=")[0]) in changed else line
         for line in lines

@@ -8,6 +8,7 @@
 #   job.sh queue SEGMENT PREDECESSOR    queues this link, held while the chain is paused, and prints its job id
 #   job.sh follow-up                    the chain is over: queues --then if it is done, else takes it out of the queue
 #   job.sh ask JOB SEGMENT              asks this link to checkpoint and end, as its successor would
+#   job.sh reaches LENGTH SEGMENT       exits with 0 if this link would be the last one of a chain of this length
 #
 # What it does: leaves at once if the chain is over or a later link has taken over; queues the next link; takes over
 # from the link before if that one still runs; runs the user's script, passing signals on; keeps a record of the end,
@@ -16,12 +17,14 @@
 # job counts as cancelled where the chain was: so Slurm's records say how the chain ended.
 #
 # Files in the chain's folder $m_dir (K: a link's number; all written under another name and renamed):
-#   chain         what was asked for (key=value); segments= is what mirage extend changes, and total= (seconds that
-#                 links run in all) is 0 from then on
+#   chain         what was asked for (key=value). length= is what the links may use in all: 5 (time limits), 604800s
+#                 (seconds), done (no bound), or nothing: as many links as segments= says. segments= is the number of
+#                 the last link, as far as it is known, else the greatest that it may have. mirage extend changes both
 #   script        the user's script, as it was submitted
 #   submitting    there while mirage-submit is at work              job.sh    this file
 #   queued.K      job id of link K, once it is queued
-#   start.K       job=, restart=, start=, out=, err=                link K has started, and writes to these files
+#   start.K       job=, restart=, start=, out=, err=, limit=        link K has started, writes to these files, and may run
+#                 for so many seconds
 #   link.K        job=, restart=, start=, work=, end=, exit=, how=, swept=, reason=  link K has ended. work: when the user's script
 #                 started. how: exit (by itself), handover (its successor asked it to), slurm (time limit and the
 #                 signal before it, scancel, requeue, preemption), paused (mirage pause --now asked it to),
@@ -145,20 +148,17 @@ m_gone() { # JOB SEGMENT: looks at its record each time, asks Slurm every ten se
 
 # ---- How long, and is it over? --------------------------------------------------------------------------------------
 
-m_read_length() { # sets m_segments: mirage extend changes it while links run
-    m_length=$(m_read chain segments)
-    case $m_length in '' | *[!0-9]*) ;; *) m_segments=$m_length ;; esac
+m_read_length() { # sets m_segments and m_length: mirage extend changes them while links run
+    m_value=$(m_read chain segments)
+    case $m_value in '' | *[!0-9]*) ;; *) m_segments=$m_value m_length=$(m_read chain length) ;; esac
 }
 
 m_is_last() { m_read_length; [ "$m_seg" -ge "$m_segments" ]; }
 
-# Links that are handed over early are shorter, so --total-time counts the time that links ran. Which link is the last
-# one is known as it starts: its number then becomes the chain's length, as if mirage extend had set it.
+# Links that are handed over early are shorter, so which link is the last one is known as it starts: its number then
+# becomes the chain's length, as if mirage extend had set it.
 m_settle_length() {
-    m_total=$(m_read chain total)
-    [ "${m_total:-0}" -gt 0 ] && ! m_is_last || return 0
-    m_left=$(m_seconds_left) || return 0
-    [ $(($(m_ran_before) + m_left)) -ge "$m_total" ] || return 0
+    ! m_is_last && m_reaches || return 0
     m_segments=$m_seg
     m_write chain "$(sed "s/^segments=.*/segments=$m_seg/" "$m_dir/chain")"
     m_tag=$(m_slurm squeue -h -a -j "$m_job" -o %k 2>/dev/null) || m_tag=
@@ -169,18 +169,63 @@ m_settle_length() {
             ;;
     esac
     m_cancel_rest
-    m_say "this is the last link: with it the chain has run for --total-time"
+    m_say "this is the last link: with it the chain has run for $(m_length_words)"
 }
 
-m_ran_before() { # seconds that earlier links ran. One without a record counts until the next one's start
+m_length_words() {
+    case $m_length in *s) echo "--total-time" ;; *) echo "$m_length time limits (--segments)" ;; esac
+}
+
+m_reaches() { # with this link the chain has used all of m_length
+    case $m_length in
+        '' | done) return 1 ;;
+        *s) m_left=$(m_seconds_left) && [ $(($(m_used) + m_left + m_seg * m_limit_lead)) -ge "${m_length%s}" ] ;;
+        *) [ $(($(m_used) + 1000)) -ge $((m_length * 1000)) ] ;;
+    esac
+}
+
+m_used() { # by the links before this one: seconds, or thousandths of their time limits
     m_sum=0 m_at=1
     while [ "$m_at" -lt "$m_seg" ]; do
-        m_from=$(m_read "start.$m_at" start) m_to=$(m_read "link.$m_at" end)
+        m_add_use "$m_at"
         m_at=$((m_at + 1))
-        [ -n "$m_to" ] || m_to=$(m_read "start.$m_at" start)
-        [ -n "$m_from" ] && [ -n "$m_to" ] && [ "$m_to" -gt "$m_from" ] && m_sum=$((m_sum + m_to - m_from))
     done
     echo "$m_sum"
+}
+
+# A link that ended by itself is one of N, however long it ran. One that had to end early counts for what it ran.
+m_add_use() { # SEGMENT
+    m_from=$(m_read "start.$1" start) m_to=$(m_read "link.$1" end) m_limit=$(m_read "start.$1" limit)
+    [ -n "$m_from" ] || return 0
+    [ -n "$m_to" ] || m_to=$(m_read "start.$(($1 + 1))" start)
+    [ "${m_to:-0}" -ge "$m_from" ] || m_to=$m_from
+    case $m_length in
+        *s) m_sum=$((m_sum + m_to - m_from)) ;;
+        *) if [ -n "$m_limit" ] && m_had_to_end "$1"; then
+            m_sum=$((m_sum + 1000 * (m_to - m_from) / m_limit))
+        else
+            m_sum=$((m_sum + 1000))
+        fi ;;
+    esac
+}
+
+m_had_to_end() { # SEGMENT: its successor asked it to end, or is about to; or its owner did
+    case $(m_read "link.$1" how) in
+        handover | paused | early) ;;
+        '') [ -e "$m_dir/handover.$1" ] || { [ "$1" -eq $((m_seg - 1)) ] && m_will_ask "$1"; } ;;
+        *) return 1 ;;
+    esac
+}
+
+m_will_ask() { # SEGMENT: it runs, and this link will ask it to end
+    [ "$m_handover_signal" != none ] && m_look_at=0 && ! m_gone "$(m_read "start.$1" job)" "$1"
+}
+
+m_note_limit() { # the time limit of this link, as Slurm has it
+    m_times=$(m_slurm env SLURM_TIME_FORMAT=%s squeue -h -a -j "$m_job" -o '%S %e' 2>/dev/null)
+    case $m_times in *[!0-9\ ]* | '' | ' '* | *' ') return 0 ;; esac
+    m_write "start.$m_seg" "$(cat "$m_dir/start.$m_seg")
+limit=$((${m_times#* } - ${m_times% *}))" 2>/dev/null || :
 }
 
 m_is_paused() { [ -e "$m_dir/paused" ]; }
@@ -389,7 +434,7 @@ m_submit() ( # SEGMENT PREDECESSOR ARGUMENTS...: prints the job id
     m_sbatch_program=$(m_slurm sh -c 'command -v sbatch') || m_sbatch_program=sbatch
     m_forget_job
     cd "$m_submit_dir" 2>/dev/null || : # where it is not mounted, --chdir still says where to run
-    m_tag="mirage/1 chain=$m_chain seg=$1/$m_segments pred=$2 mode=$m_mode $m_wishes$(m_cost_word)"
+    m_tag="mirage/1 chain=$m_chain seg=$1/$m_segments${m_length:+ of=$m_length} pred=$2 mode=$m_mode $m_wishes$(m_cost_word)"
     m_answer=$(m_sbatch --parsable ${m_hold:+--hold} --comment="$m_tag${m_comment:+ -- $m_comment}" --dependency="afterany:$2" \
         "$m_dir/job.sh" "$@" 2>"$m_dir/.sbatch.$m_job") || exit 1
     m_answer=$(printf '%s\n' "$m_answer" | m_printed_id "mirage/1 chain=$m_chain seg=$1/.*")
@@ -489,6 +534,7 @@ m_queue_next() { # ARGUMENTS...: tries until it is queued for good or the link e
     m_stop='' m_pause=2 m_said='' m_waited=0 m_nap=''
     m_ignore_signals
     trap 'm_stop=1; [ -z "$m_nap" ] || kill "$m_nap" 2>/dev/null' TERM
+    m_note_limit
     while [ -e "$m_dir/submitting" ] && [ "$m_waited" -lt 60 ]; do sleep 1; m_waited=$((m_waited + 1)); done
     while [ -z "$m_stop" ]; do
         if m_is_last; then
@@ -669,7 +715,13 @@ $2=$3"
 
 m_seconds_left() { # of this job's time limit; fails if Slurm does not say
     m_limit=$(m_slurm env SLURM_TIME_FORMAT=%s squeue -h -a -j "$m_job" -o %e 2>/dev/null)
-    case $m_limit in '' | *[!0-9]*) return 1 ;; esac
+    case $m_limit in
+        '' | *[!0-9]*)
+            m_limit=$(m_read "start.$m_seg" limit)
+            [ -n "$m_limit" ] || return 1
+            m_limit=$((m_started + m_limit)) # as it was
+            ;;
+    esac
     echo $((m_limit - $(m_now)))
 }
 
@@ -977,6 +1029,8 @@ m_conclude() { # HOW ARGUMENTS...: ends the chain, or makes sure that it goes on
     elif [ "$m_ending" = exit ] && m_verdict "$m_seg" && [ -n "$m_reason" ]; then
         m_say "$m_reason: the chain ends here"
         m_mark failed "$m_reason"
+    elif m_is_done_by_exit; then
+        m_mark "done" "link $m_seg ended by itself with exit code 0, and the chain has no --segments and no --total-time"
     elif [ "$m_ending" = exit ] && m_is_last; then
         m_mark "done" "all $m_segments links have run"
         # mirage extend writes the length and looks for the mark then; this looks the other way round.
@@ -994,6 +1048,14 @@ m_conclude() { # HOW ARGUMENTS...: ends the chain, or makes sure that it goes on
         m_mark failed "link $m_next could not be queued"
     fi
     ! m_is_over || { m_follow_up; m_cancel_rest; }
+}
+
+# A link of a chain with a length may be one of several that end so. A signal that was passed on may be why it ended.
+m_is_done_by_exit() {
+    [ "$m_ending" = exit ] && [ "$m_code" -eq 0 ] && [ "$m_signals_seen" -eq 0 ] || return 1
+    [ "$m_limit_signal" -eq 0 ] || m_seconds_left >/dev/null || return 1 # else nobody knows whether it had its signal
+    m_read_length
+    [ "$m_length" = "done" ]
 }
 
 m_finish() { # HOW ARGUMENTS...
@@ -1052,8 +1114,13 @@ err=$(readlink "/proc/$$/fd/2")" || m_leave 143 "asked to end before the work be
     m_finish "$m_how" "$@"
 }
 
-m_outside() { # queue SEGMENT PREDECESSOR, or ask JOB SEGMENT
+m_outside() { # queue SEGMENT PREDECESSOR, ask JOB SEGMENT, or reaches LENGTH SEGMENT
     m_read_length
+    if [ "$1" = reaches ]; then
+        m_job=0 m_length=$2 m_seg=$3
+        m_reaches
+        exit
+    fi
     if [ "$1" = queue ]; then
         for m_name in $(env | sed -n 's/^\(SBATCH_[A-Z_]*\)=.*/\1/p'); do unset "$m_name"; done
         m_job=outside.$$
@@ -1077,6 +1144,6 @@ case $1 in
         rm -f "$m_dir/.sbatch.$m_job"
         exit "$m_code"
         ;;
-    queue | ask) m_outside "$@" ;;
+    queue | ask | reaches) m_outside "$@" ;;
     *) m_main "$@" ;;
 esac

@@ -19,6 +19,7 @@ from mirage.chain.command_line import OWN, OWN_WITH_VALUE, CommandLine, parse_re
 from mirage.chain.directives import directives
 from mirage.chain.durations import format_time_limit, parse_duration, parse_time_limit
 from mirage.chain.folder import chain_folder
+from mirage.chain.length import UNTIL_DONE, links_in, most_links, of_time
 from mirage.chain.sbatch import (
     LONG_WITH_VALUE,
     LONG_WITHOUT_VALUE,
@@ -28,7 +29,6 @@ from mirage.chain.sbatch import (
 from mirage.chain.script import (
     AHEAD,
     MOST_AHEAD,
-    SHORTEST,
     ChainSettings,
     Failure,
     Handover,
@@ -181,11 +181,13 @@ def settle(
     folder, limit_signal = chain_folder(chain_id, environ), _limit_signal(_last(said, "signal"))
     script_name, job_name = Path(request.script).name, _last(said, "job-name")
     name = () if job_name is not None else (_option("job-name", script_name),)
+    segments, length = _length(request.own, said)
     return ChainSettings(
         chain_id=chain_id,
         folder=folder,
         source=source,
-        segments=_segments(request.own, said),
+        segments=segments,
+        length=length,
         options=(*(option for option in request.options if option.name != "comment"), *name),
         arguments=request.arguments,
         mode=_mode(request.own),
@@ -198,7 +200,6 @@ def settle(
         time_min_s=_time_min_s(said),
         done_file=_done_file(request.own, cwd),
         ahead=_ahead(request.own),
-        total_s=_total_s(request.own),
         up_front="up-front" in request.own,
         job_name=job_name or script_name,
         has_begin=_last(said, "begin") is not None,
@@ -386,31 +387,37 @@ def _last(options: Sequence[SbatchOption], name: str) -> str | None:
     return next((option.value or "" for option in reversed(options) if option.name == name), None)
 
 
-def _segments(own: Mapping[str, str], said: Sequence[SbatchOption]) -> int:
-    if ("segments" in own) == ("total-time" in own):
-        raise InputError("give either --segments N or --total-time D: a chain must have an end")
+def _length(own: Mapping[str, str], said: Sequence[SbatchOption]) -> tuple[int, str]:
+    """How many links the chain has at most, and what they may use in all (`length.py`)."""
+    is_up_front = "up-front" in own  # then nobody can end the chain at the right link
+    if own.keys() >= _LENGTH:
+        raise InputError("give either --segments N or --total-time D, not both")
     if "segments" in own:
-        return _number(own, "segments", 1, 1, MAX_SEGMENTS)
+        links = _number(own, "segments", 1, 1, MAX_SEGMENTS)
+        length = "" if is_up_front else str(links)
+    elif "total-time" in own:
+        links = _links_of_total_time(own, said)
+        length = "" if is_up_front else of_time(_duration(own, "total-time", 0))
+    elif is_up_front:
+        raise InputError("--up-front queues all links now: give --segments N or --total-time D")
+    else:
+        links, length = 0, UNTIL_DONE
+    return most_links(length, links), length
+
+
+def _links_of_total_time(own: Mapping[str, str], said: Sequence[SbatchOption]) -> int:
     total_s, time_min_s = _duration(own, "total-time", 0), _time_min_s(said)
-    segments = _links_needed(total_s, _limit_s(said))
-    if not 1 <= segments <= MAX_SEGMENTS:
+    links = _links_needed(total_s, _limit_s(said))
+    if not 1 <= links <= MAX_SEGMENTS:
         raise InputError(
-            f"--total-time {own['total-time']} makes {segments} links: expected 1 to {MAX_SEGMENTS}"
+            f"--total-time {own['total-time']} makes {links} links: expected 1 to {MAX_SEGMENTS}"
         )
-    if "up-front" in own:  # then nobody can end the chain at the right link
-        if time_min_s:
-            raise InputError(
-                "--total-time with --up-front counts links of the full --time, and --time-min lets"
-                " Slurm start shorter ones: give --segments N, or leave out one of the three"
-            )
-        return segments
-    shortest = _links_needed(total_s, time_min_s) if time_min_s else segments
-    return min(SHORTEST * shortest, MAX_SEGMENTS)
-
-
-def _total_s(own: Mapping[str, str]) -> int:
-    """Time that the chain's links run in all; 0: their number bounds it, as with `--up-front`."""
-    return 0 if "up-front" in own else _duration(own, "total-time", 0)
+    if "up-front" in own and time_min_s:
+        raise InputError(
+            "--total-time with --up-front counts links of the full --time, and --time-min lets"
+            " Slurm start shorter ones: give --segments N, or leave out one of the three"
+        )
+    return _links_needed(total_s, time_min_s) if time_min_s else links
 
 
 def _ahead(own: Mapping[str, str]) -> int:
@@ -453,8 +460,7 @@ def _links_needed(total_s: int, limit_s: int | None) -> int:
         raise InputError(
             "--total-time needs the time limit of one link: give --time, or use --segments"
         )
-    # Slurm rounds a limit up to whole minutes.
-    return math.ceil(total_s / (math.ceil(limit_s / 60) * 60))
+    return links_in(total_s, limit_s)
 
 
 def _mode(own: Mapping[str, str]) -> Mode:

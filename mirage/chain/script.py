@@ -31,8 +31,6 @@ it had saved it.
 LOOK_AHEAD_S = 600
 """A link looks this often whether a further successor should be queued."""
 MOST_AHEAD = 10
-SHORTEST = 4
-"""A chain of `--total-time` may have so many times the links that would do if none were cut short."""
 AHEAD = {Mode.TRAIN: 6, Mode.SERVICE: 1}
 """Successors that may be in the queue at once, by default."""
 WRITE_PATIENCE_S, RECORD_PATIENCE_S = 300, 60
@@ -129,6 +127,7 @@ class ChainSettings:
     source: Path
     """The user's script, where it lies."""
     segments: int
+    """How many links there are at most."""
     options: tuple[SbatchOption, ...]
     """The user's sbatch options in their order; `--comment` is not among them."""
     mode: Mode
@@ -144,8 +143,8 @@ class ChainSettings:
     time_min_s: int = 0
     """To which backfill may shorten a link's limit (`--time-min`); 0: it may not."""
     done_file: Path | None = None
-    total_s: int = 0
-    """Time that links run in all; 0: only ``segments`` bounds the chain."""
+    length: str = ""
+    """What the links may use in all (`length.py`); empty: only ``segments`` bounds the chain."""
     ahead: int = 1
     """How many successors may be in the queue at once."""
     up_front: bool = False
@@ -171,6 +170,7 @@ def link_command(settings: ChainSettings, segment: int, predecessor: str = "") -
         chain_id=settings.chain_id,
         segment=segment,
         segments=settings.segments,
+        length=settings.length,
         predecessor_id=_UNKNOWN_JOB if predecessor else None,
         mode=settings.mode,
         penalties=settings.penalties,
@@ -255,6 +255,7 @@ def _values(settings: ChainSettings) -> dict[str, object]:
         "m_submit_dir": settings.submit_dir,
         "m_chain": settings.chain_id,
         "m_segments": settings.segments,
+        "m_length": settings.length,
         "m_mode": settings.mode.value,
         "m_wishes": format_wishes(
             settings.penalties,

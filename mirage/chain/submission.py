@@ -326,7 +326,7 @@ def _fill_folder(settings: ChainSettings, script: UserScript) -> None:
         "name": " ".join(settings.job_name.split()),  # on one line, as each value of a record
         "submit_dir": settings.submit_dir,
         "done_file": settings.done_file or "",
-        "total": settings.total_s,
+        "length": settings.length,
         "ahead": settings.ahead,
         "up_front": int(settings.up_front),
         **{f"then.{number}": then.source for number, then in enumerate(settings.then, start=1)},

@@ -1,12 +1,14 @@
 """The tag by which Slurm knows a chain: the first words of the job's Comment.
 
-    mirage/1 chain=k3m9pq2xha seg=2/5 pred=123 mode=train ei=1 eo=1 lead=300 min=7200 cost=540 --
+    mirage/1 chain=k3m9pq2xha seg=2/20 of=5 pred=123 mode=train ei=1 eo=1 lead=300 min=7200 cost=540 --
     the user's own comment
 
 Only the owner and operators can set a job's comment, and Slurm authenticates both, so the tag is
-also the owner's opt-in. The first link has no ``pred``. ``ei`` and ``eo`` are the penalties for
-interruption and overlap. ``lead``: how many seconds before the time limit Slurm signals the job to
-leave (`sbatch --signal`), which squeue does not show; a chain without such a signal has none.
+also the owner's opt-in. ``seg``: the link's number, and the greatest that a link of the chain may
+have. ``of``: what the links may use in all (`length.py`). The first link has no ``pred``. ``ei``
+and ``eo`` are the penalties for interruption and overlap. ``lead``: how many seconds before the
+time limit Slurm signals the job to leave (`sbatch --signal`), which squeue does not show; a chain
+without such a signal has none.
 ``min``: seconds to which backfill may shorten the job's limit (`sbatch --time-min`), if it may.
 ``least``: for how many seconds a link should run at least (`--min-runtime`), if its owner said so.
 ``cost``: how many seconds a handover costs, measured by the chain itself or said by its owner; none
@@ -31,13 +33,16 @@ MAX_WORD_S = 9_999_999
 _WORDS = (
     r"mirage/1 chain=(?P<chain>[a-z0-9]{6,32})"
     r" seg=(?P<segment>[1-9]\d{0,3})/(?P<segments>[1-9]\d{0,3})"
+    r"(?: of=(?P<length>done|[1-9]\d{0,8}s|[1-9]\d{0,3}))?"
     r"(?: pred=(?P<pred>[1-9]\d{0,9}))? mode=(?P<mode>train|service)"
     r" ei=(?P<interruption>\d{1,7}(?:\.\d{1,6})?) eo=(?P<overlap>\d{1,7}(?:\.\d{1,6})?)"
     r"(?: lead=(?P<lead>[1-9]\d{0,4}))?(?: min=(?P<time_min>[1-9]\d{0,8}))?"
     r"(?: least=(?P<least>[1-9]\d{0,6}))?(?: cost=(?P<cost>\d{1,7}))?"
 )
 _TAG = re.compile(rf"{_WORDS}(?: -- .*)?", re.ASCII | re.DOTALL)
-_LENGTH = re.compile(r"(\Amirage/1 chain=[a-z0-9]{6,32} seg=\d{1,4}/)\d{1,4}(?= )", re.ASCII)
+_LENGTH = re.compile(
+    r"(\Amirage/1 chain=[a-z0-9]{6,32} seg=\d{1,4}/)\d{1,4}(?: of=\w+)?(?= )", re.ASCII
+)
 _SUBMITTED = re.compile(rf"--comment=['\"]?({_WORDS})(?![\w.])", re.ASCII)
 
 
@@ -50,6 +55,9 @@ class ChainTag:
     segment: int
     """1-based."""
     segments: int
+    """The greatest number that a link of the chain may have."""
+    length: str = ""
+    """What its links may use in all (`length.py`)."""
     predecessor_id: int | None
     """None: the first link."""
     mode: Mode
@@ -74,6 +82,7 @@ def parse_tag(comment: str) -> ChainTag | None:
         chain_id=match["chain"],
         segment=int(match["segment"]),
         segments=int(match["segments"]),
+        length=match["length"] or "",
         predecessor_id=int(match["pred"]) if match["pred"] else None,
         mode=Mode(match["mode"]),
         penalties=Penalties(float(match["interruption"]), float(match["overlap"])),
@@ -93,9 +102,13 @@ def submitted_tag(command_line: str) -> str:
     return match[1] if match else ""
 
 
-def with_segments(comment: str, segments: int) -> str:
-    """A job's comment with another number of links in its tag; unchanged if it has no tag."""
-    return _LENGTH.sub(rf"\g<1>{segments}", comment, count=1)
+def with_length(comment: str, segments: int, length: str) -> str:
+    """A job's comment with another length of the chain in its tag; unchanged if it has no tag."""
+    return _LENGTH.sub(rf"\g<1>{segments}{_of(length)}", comment, count=1)
+
+
+def _of(length: str) -> str:
+    return f" of={length}" if length else ""
 
 
 def format_tag(tag: ChainTag, comment: str = "") -> str:
@@ -104,7 +117,7 @@ def format_tag(tag: ChainTag, comment: str = "") -> str:
     """
     predecessor = f" pred={tag.predecessor_id}" if tag.predecessor_id else ""
     return (
-        f"mirage/1 chain={tag.chain_id} seg={tag.segment}/{tag.segments}{predecessor}"
+        f"mirage/1 chain={tag.chain_id} seg={tag.segment}/{tag.segments}{_of(tag.length)}{predecessor}"
         f" mode={tag.mode.value}"
         f" {format_wishes(tag.penalties, tag.lead_s, tag.time_min_s, tag.least_run_s)}"
         + ("" if tag.handover_s is None else f" cost={tag.handover_s}")

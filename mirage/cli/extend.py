@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 
-from mirage.chain.durations import format_duration, parse_duration
+from mirage.chain.durations import parse_duration
 from mirage.chain.folder import is_used_up, over_marker, read_then
+from mirage.chain.length import (
+    UNTIL_DONE,
+    in_words,
+    is_time,
+    links_in,
+    most_links,
+    of_time,
+    seconds_of,
+)
 from mirage.chain.tag import MAX_SEGMENTS, parse_tag
 from mirage.cli.chain_names import resolve_chain
 from mirage.cli.steering import Steering, links
@@ -26,16 +34,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--segments",
         type=_count,
         metavar="[+]N",
-        help="the chain has N links in all; +N: N more than now",
+        help="time limits that the links may use in all; +N: N more than now",
     )
     length.add_argument(
         "--total-time",
         type=_time,
         metavar="[+]D",
-        help=(
-            "as many links in all as D needs at their time limit; +D: as many more. D as for"
-            " mirage-submit"
-        ),
+        help=("time that the links run in all; +D: so much more. D as for mirage-submit"),
     )
 
 
@@ -64,21 +69,20 @@ def run(args: argparse.Namespace) -> int:
     over = over_marker(chain.folder)
     if over is None or not is_used_up(over):
         chain.refuse_if_over("start it again with mirage-submit")
-    jobs, before = chain.first_jobs(), chain.segments
-    if not jobs and over is None and chain.started < before:
+    jobs, before = chain.first_jobs(), in_words(chain.length, chain.segments)
+    if not jobs and over is None and chain.started < chain.segments:
         raise InputError(
             f"chain {args.chain}: none of its jobs is in the queue, though it has links left: "
             f"`mirage resume {args.chain}` queues the next one"
         )
-    is_more, number = args.segments or _links_for(args.total_time, jobs)
-    segments = number + before if is_more else number
+    segments, length = _wanted(args, chain, jobs)
     used = max([chain.started, *(tag.segment for job in jobs if (tag := parse_tag(job.comment)))])
     if segments < used:
         raise InputError(
-            f"chain {args.chain}: link {used} has started or is queued, so it can't have {segments}"
-            " links"
+            f"chain {args.chain}: link {used} has started or is queued, so it can't have"
+            f" {in_words(length, segments)}"
         )
-    chain.set_segments(segments)
+    chain.set_length(segments, length)
     queued = chain.go_on() if segments > used else {}
     if over is not None:
         for then in read_then(chain.folder):
@@ -88,13 +92,31 @@ def run(args: argparse.Namespace) -> int:
             )
     elif chain.is_up_front and queued:
         _move_then(chain, queued[max(queued)])
-    what = (
-        f"has {segments} links now, {before} before"
-        if segments != before
-        else f"has {segments} links already"
-    )
+    now = in_words(length, segments)
+    what = f"has {now} now, {before} before" if now != before else f"has {now} already"
     print(f"chain {args.chain} {what}{_next(queued, jobs, segments > used)}")
     return 0
+
+
+def _wanted(args: argparse.Namespace, chain: Steering, jobs: list[Job]) -> tuple[int, str]:
+    """How many links the chain may have from now on, and what they may use in all."""
+    is_more, number = args.segments or args.total_time
+    if is_more and chain.length == UNTIL_DONE:
+        raise InputError(f"chain {chain.chain_id} has no length: it runs until the work is done")
+    in_time = is_time(chain.length) if is_more else bool(args.total_time) and not chain.is_up_front
+    if in_time:
+        seconds = number if args.total_time else number * _limit_s(jobs)
+        length = of_time(seconds + (seconds_of(chain.length) if is_more else 0))
+        links = links_in(seconds_of(length), _limit_s(jobs))
+    else:
+        links = number if args.segments else links_in(number, _limit_s(jobs))
+        links += int(chain.length or chain.segments) if is_more else 0
+        length = "" if chain.is_up_front else str(links)
+    if links > MAX_SEGMENTS:
+        raise InputError(
+            f"chain {chain.chain_id}: that makes {links} links: expected 1 to {MAX_SEGMENTS}"
+        )
+    return chain.started if chain.reaches(length) else most_links(length, links), length
 
 
 def _move_then(chain: Steering, last_id: int) -> None:
@@ -108,21 +130,14 @@ def _move_then(chain: Steering, last_id: int) -> None:
             chain.cluster.wait_for(then.job_id, last_id)
 
 
-def _links_for(total_time: tuple[bool, int], jobs: list[Job]) -> tuple[bool, int]:
-    is_more, seconds = total_time
+def _limit_s(jobs: list[Job]) -> int:
     limits_s = [job.time_limit_s for job in jobs if job.time_limit_s]
     if not limits_s:
         raise InputError(
             "--total-time needs the time limit of a link, and no job with one runs or waits: use"
             " --segments"
         )
-    number = math.ceil(seconds / limits_s[-1])
-    if number > MAX_SEGMENTS:
-        raise InputError(
-            f"--total-time: {format_duration(seconds)} makes {number} links: expected 1 to"
-            f" {MAX_SEGMENTS}"
-        )
-    return is_more, number
+    return limits_s[-1]
 
 
 def _next(queued: dict[int, int], jobs: list[Job], has_more: bool) -> str:

@@ -163,6 +163,7 @@ def _read(folder: Path, user: str) -> tuple[Chain, list[Link]]:
         chain_id=folder.name,
         user=user,
         segments=int(record["segments"]),
+        length=record.get("length", ""),
         mode=Mode(record["mode"]),
         state=ChainState(state),
         reason=reason,

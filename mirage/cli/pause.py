@@ -82,8 +82,8 @@ def _end_now(chain: Steering, running: list[Job]) -> list[str]:
         set(segments.values()) if chain.mode is Mode.SERVICE else set(list(segments.values())[:1])
     )
     if chain.segments in works:  # else the rest of its work would have no link left
-        chain.set_segments(chain.segments + 1)
-        said.append(f"it has {chain.segments} links now, so that one is left")
+        chain.set_length(chain.segments + 1, chain.length)
+        said.append("it has one link more, for the rest of its work")
         chain.go_on()
     starts = read_starts(chain.folder)
     for job in running:

@@ -229,7 +229,7 @@ def _environment() -> dict[bytes, bytes]:
 def _start_chain(request: CommandLine, ask: Ask) -> int:
     from mirage.chain.submission import Interruptions, submit_chain
     from mirage.cli.service_check import tell_if_nobody_watches
-    from mirage.cli.submit import dry_run, links_in_words, prepare, tell_if_it_cannot_start
+    from mirage.cli.submit import dry_run, in_full, prepare, tell_if_it_cannot_start
 
     options = tuple(option for option in request.options if option.name != "parsable")
     chain = prepare(replace(request, options=options), ask, "mirage-sbatch")
@@ -243,7 +243,7 @@ def _start_chain(request: CommandLine, ask: Ask) -> int:
         jobs = submit_chain(chain.settings, chain.script, interruptions)
         if is_parsable or not request.has("quiet"):  # as sbatch
             print(jobs[0] if is_parsable else f"Submitted batch job {jobs[0]}", flush=True)
-        segments, chain_id = chain.settings.segments, chain.settings.chain_id
+        chain_id = chain.settings.chain_id
         if is_parsable:
             print(
                 f"mirage: a job that depends on {jobs[0]} starts after link 1, not after the chain."
@@ -252,9 +252,9 @@ def _start_chain(request: CommandLine, ask: Ask) -> int:
                 f" {chain_id}`",
                 file=sys.stderr,
             )
-        print(f"mirage: chain {chain_id}: {links_in_words(segments, jobs)}", file=sys.stderr)
+        print(f"mirage: chain {chain_id}: {in_full(chain.settings, jobs)}", file=sys.stderr)
         tell_if_it_cannot_start("mirage", chain_id, jobs[0])
-        if segments > 1:
+        if chain.settings.segments > 1:
             tell_if_nobody_watches("mirage")
     return 0
 

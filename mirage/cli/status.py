@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     over = [report for report in reports if ChainState(report["state"]).is_over]
     running = [report for report in reports if report not in over]
     if not running and not chain_id:
-        console.print("You have no running chain. Start one: mirage-submit --segments N SCRIPT")
+        console.print("You have no running chain. Start one: mirage-submit SCRIPT")
     for report in running:
         _show(report, bool(chain_id))
     if over and not (args.all or chain_id):

@@ -23,15 +23,16 @@ from mirage.chain.folder import (
     is_used_up,
     over_marker,
     queued_jobs,
+    read_length,
     read_link,
     read_record,
     read_segments,
     read_starts,
     reopen,
-    write_segments,
+    write_length,
 )
 from mirage.chain.submission import queue_link
-from mirage.chain.tag import MAX_SEGMENTS, parse_tag, with_segments
+from mirage.chain.tag import MAX_SEGMENTS, parse_tag, with_length
 from mirage.cli.slurm_access import adapter_config
 from mirage.cli.sources import me
 from mirage.domain import Job, JobState, Mode
@@ -76,6 +77,11 @@ class Steering:
     @property
     def segments(self) -> int:
         return read_segments(self.folder)
+
+    @property
+    def length(self) -> str:
+        """What its links may use in all (`mirage.chain.length`)."""
+        return read_length(self.folder)
 
     @property
     def is_up_front(self) -> bool:
@@ -129,8 +135,13 @@ class Steering:
         if over := over_marker(self.folder):
             raise InputError(f"chain {self.chain_id} is over ({over[0]}: {over[1]}): {instead}")
 
-    def set_segments(self, segments: int) -> None:
-        """Writes how many links the chain has: in its folder, and in the tags of its jobs. Raises
+    def reaches(self, length: str) -> bool:
+        """Whether the last link that has started would be the last one of a chain of this length."""
+        words = ["sh", str(self.folder / JOB_SCRIPT), "reaches", length, str(self.started)]
+        return self.started > 0 and subprocess.run(words, capture_output=True).returncode == 0
+
+    def set_length(self, segments: int, length: str) -> None:
+        """Writes how long the chain is: in its folder, and in the tags of its jobs. Raises
         ClusterError.
         """
         if segments > MAX_SEGMENTS:
@@ -139,13 +150,13 @@ class Steering:
                 f" {MAX_SEGMENTS}"
             )
         try:
-            write_segments(self.folder, segments)
+            write_length(self.folder, segments, length)
         except OSError as error:
             raise ClusterError(
                 f"can't write to the chain's folder {self.folder}: {error}; nothing was done"
             ) from error
         for job in self.jobs():
-            comment = with_segments(job.comment, segments)
+            comment = with_length(job.comment, segments, length)
             if comment != job.comment and "\ufffd" not in comment:
                 self.cluster.set_comment(job.job_id, comment)
 

@@ -15,6 +15,7 @@ from mirage import __version__
 from mirage.chain.batch_script import UserScript, parse_script
 from mirage.chain.command_line import CommandLine, parse_request
 from mirage.chain.folder import read_then
+from mirage.chain.length import UNTIL_DONE, in_words
 from mirage.chain.nesting import check_nesting
 from mirage.chain.request import (
     check_request,
@@ -40,17 +41,18 @@ from mirage.reasons import ReasonKind, kind_of
 from slurm_sim.files import read_bytes
 
 USAGE = """\
-usage: mirage-submit (--segments N | --total-time D) [options] [sbatch options] SCRIPT [arguments]
+usage: mirage-submit [--segments N | --total-time D] [options] [sbatch options] SCRIPT [arguments]
 
 Starts a chain: consecutive jobs ("links") that run SCRIPT one after the other, with as little interruption as the
 cluster allows. Every option of sbatch and every #SBATCH line means what it means to sbatch, for each link. Options of
 this command may stand in SCRIPT too, in lines as "#MIRAGE --segments=5"; the command line goes before them.
 
-how long:
-  --segments N              at most N links
+how long (default: until the work is done, by the done-file or a link that exits with 0; at most 1000 links):
+  --segments N              N time limits of work: a link that its successor ends early counts for the time it ran,
+                            each other link as one; at most 4N links
   --total-time D            time that the links run in all; D as in --time, or 90s, 5min, 2h, 7d
   --ahead N                 successors in the queue at once, where waits are longer than a link (train 6, service 1)
-  --up-front                queue all links now, for sites where jobs can't run sbatch
+  --up-front                queue all links now, just N of them, for sites where jobs can't run sbatch
 how a link takes over if its predecessor still runs:
   --mode train|service      train (default): the predecessor checkpoints and ends, then SCRIPT starts.
                             service: SCRIPT starts at once, and when it is healthy the predecessor is ended
@@ -188,8 +190,7 @@ def dry_run(chain: PreparedChain) -> int | None:
         return None
     exit_code = run_test_only(chain.settings, chain.script)
     print(
-        f"mirage: --test-only: sbatch tested the first of {chain.settings.segments} links; nothing"
-        " was submitted",
+        "mirage: --test-only: sbatch tested the first link; nothing was submitted",
         file=sys.stderr,
     )
     return exit_code
@@ -216,12 +217,13 @@ def _show_commands(settings: ChainSettings, as_json: bool) -> None:
     commands = [
         link_command(settings, k, f"JOB{k - 1}" if k > 1 else "") for k in range(1, last + 1)
     ]
-    after = f"afterok:JOB{last}" if settings.up_front else f"afterany:JOB{settings.segments}"
+    after = f"afterok:JOB{last}" if settings.up_front else "afterany:LAST"
     then = [then_command(settings, number, after) for number in range(1, len(settings.then) + 1)]
     if as_json:
         document = {
             "chain": settings.chain_id,
             "segments": settings.segments,
+            "length": in_words(settings.length, settings.segments),
             "commands": commands,
             "then": then,
         }
@@ -247,19 +249,23 @@ def _show_chain(settings: ChainSettings, jobs: Sequence[int], as_json: bool) -> 
         chain = {
             "chain": settings.chain_id,
             "segments": settings.segments,
+            "length": in_words(settings.length, settings.segments),
             "folder": str(settings.folder),
         }
         then = [{"script": it.script, "job_id": it.job_id} for it in read_then(settings.folder)]
         _print_json({**chain, "jobs": links, "then": then})
         return
-    print(f"Submitted chain {settings.chain_id}: {links_in_words(settings.segments, jobs)}")
+    print(f"Submitted chain {settings.chain_id}: {in_full(settings, jobs)}")
 
 
-def links_in_words(segments: int, jobs: Sequence[int]) -> str:
-    """How many links a chain has at most, and the jobs of those that are queued."""
-    links = "1 link, job" if segments == 1 else f"{segments} links, jobs"
+def in_full(settings: ChainSettings, jobs: Sequence[int]) -> str:
+    """How long a chain is, and the jobs of its links that are queued."""
+    segments, length = settings.segments, in_words(settings.length, settings.segments)
+    if settings.length == UNTIL_DONE:
+        length += ": a done-file, `mirage done`, or a link that exits with 0"
+    most = "" if length == f"{segments} links" or segments == 1 else f" (at most {segments} links)"
     following = ", then each link queues the next" if len(jobs) < segments else ""
-    return f"{links} {' '.join(map(str, jobs))}{following}"
+    return f"{length}{most}; job{'s' * (len(jobs) > 1)} {' '.join(map(str, jobs))}{following}"
 
 
 def _print_json(document: object) -> None:

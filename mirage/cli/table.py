@@ -46,9 +46,10 @@ def heading(report: Json) -> str:
     )
     what = ", ".join(filter(None, ("" if name == Path(script).name else name, shown)))
     known = f": {escape(what)}" if what else ""
+    ran = f"ran {format_duration(report['ran_s'])} of {report['length']}"
     return (
         f"[bold]chain {report['chain']}[/] {report['state']} ({report['mode']},"
-        f" {escape(report['user'])}){known}"
+        f" {escape(report['user'])}, {ran.replace('of until', 'until')}){known}"
     )
 
 
@@ -57,7 +58,7 @@ def states_table(report: Json, most: int | None = None) -> Table:
     table = _table("link", "job", "state", "nodes", "start", "end", "let in by")
     for link in report["links"][-most if most else 0 :]:
         nodes, times = str(link["nodes"] or "-"), (when(link["start"]), when(link["end"]))
-        table.add_row(*_named(link, report), nodes, *times, link["let_in_by"] or "-")
+        table.add_row(*_named(link), nodes, *times, link["let_in_by"] or "-")
     return table
 
 
@@ -66,7 +67,7 @@ def costs_table(report: Json) -> Table:
     table = _table("link", "job", "state", "interrupted", "overlap", "cut short", "let in by")
     for link in report["links"]:
         costs = (link["interruption_s"], link["overlap_s"], link["cut_short_s"] or None)
-        table.add_row(*_named(link, report), *map(duration, costs), link["let_in_by"] or "-")
+        table.add_row(*_named(link), *map(duration, costs), link["let_in_by"] or "-")
     return table
 
 
@@ -77,9 +78,9 @@ def _table(*names: str) -> Table:
     return table
 
 
-def _named(link: Json, report: Json) -> tuple[str, str, str]:
+def _named(link: Json) -> tuple[str, str, str]:
     state = "handed over" if link["cut_short_s"] else link["state"]
-    return f"{link['segment']}/{report['segments']}", str(link["job_id"]), state
+    return str(link["segment"]), str(link["job_id"]), state
 
 
 def remarks(report: Json) -> list[str]:

@@ -102,7 +102,7 @@ def chain_cells(report: Json, now_s: float) -> list[Text]:
         report["user"],
         report["name"],
         report["state"],
-        f"{segment}/{report['segments']}",
+        str(segment),
         str(last["job_id"]) if last else "-",
         _left(last, now_s),
         str(waiting["job_id"]) if waiting else "-",
@@ -126,11 +126,11 @@ def _waits_for(link: Json | None) -> str:
     return "its predecessor" if link["reason"] in ("", "Dependency") else str(link["reason"])
 
 
-def link_cells(link: Json, report: Json) -> list[str]:
+def link_cells(link: Json) -> list[str]:
     """A row of `LINK_COLUMNS`."""
     costs = (link["interruption_s"], link["overlap_s"])
     return [
-        f"{link['segment']}/{report['segments']}",
+        str(link["segment"]),
         str(link["job_id"]),
         "handed over" if link["cut_short_s"] else link["state"],
         when(link["start"]),
@@ -238,8 +238,8 @@ class TopView(App[None]):
         table, words = self.query_one("#links", DataTable), self.query_one("#words", Static)
         table.clear()
         if report is None:
-            words.update("No chain runs. Start one: mirage-submit --segments N SCRIPT")
+            words.update("No chain runs. Start one: mirage-submit SCRIPT")
             return
         for link in reversed(report["links"]):
-            table.add_row(*link_cells(link, report))
+            table.add_row(*link_cells(link))
         words.update(chain_words(report))

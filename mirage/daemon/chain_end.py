@@ -91,7 +91,7 @@ def is_long_over(links: Sequence[Link], now_s: int) -> bool:
 
 def _verdict(chain: Chain, last: Link, queued: Sequence[Link]) -> tuple[ChainState, str]:
     """``queued``: later links, which never ran."""
-    where = f"link {last.segment} of {chain.segments} (job {last.job_id})"
+    where = f"link {last.segment} (job {last.job_id})"
     if last.state is JobState.COMPLETED:
         if waiting := next((link for link in queued if _is_later(link.end_s, last.end_s)), None):
             which = f"link {waiting.segment} (job {waiting.job_id})"

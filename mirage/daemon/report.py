@@ -10,6 +10,7 @@ from typing import Any
 
 from mirage.chain.durations import format_duration
 from mirage.chain.handoff import handoffs
+from mirage.chain.length import in_words
 from mirage.daemon.attention import WAITS, attention
 from mirage.daemon.restraint import Code, restraint_in
 from mirage.daemon.waiting_reason import (
@@ -73,6 +74,8 @@ def _chain(chain: Chain, store: ChainStore, service: str, decides: bool) -> Json
         "state": chain.state.value,
         "reason": chain.reason,
         "segments": chain.segments,
+        "length": in_words(chain.length, chain.segments),
+        "ran_s": sum(_ran_s(link) for link in links),
         "mode": chain.mode.value,
         "created": chain.created_s,
         "updated": chain.updated_s,
@@ -97,6 +100,11 @@ def _chain(chain: Chain, store: ChainStore, service: str, decides: bool) -> Json
         "acting": _acting(links, store) if decides else None,
         "next": what_next(chain, links, store, service, decides=decides),
     }
+
+
+def _ran_s(link: Link) -> int:
+    until_s = link.end_s or (int(time.time()) if link.state.has_nodes else link.start_s)
+    return max(0, (until_s or 0) - link.start_s) if link.start_s else 0
 
 
 def _attention(chain: Chain, links: Sequence[Link], store: ChainStore) -> Json | None:

@@ -346,20 +346,20 @@ def _chains(
 
 
 def _chain(entries: Sequence[tuple[Job, ChainTag]], known: Chain | None, now_s: int) -> Chain:
-    """The chain as its jobs in the queue show it. The tag of its last link says how many links it
-    has.
-    """
+    """The chain as its jobs in the queue show it. The tag of its last link says how long it is."""
     by_segment = sorted(entries, key=lambda entry: (entry[1].segment, entry[0].job_id))
-    (first, tag), segments = by_segment[0], by_segment[-1][1].segments
+    (first, tag), last = by_segment[0], by_segment[-1][1]
     following = next((job for job, _ in by_segment if job.is_pending), None)
     state = ChainState.PAUSED if following and following.is_held else ChainState.ACTIVE
     name = by_segment[-1][0].name
     if known is not None:
-        return replace(known, segments=segments, state=state, reason="", name=name, updated_s=now_s)
+        known = replace(known, segments=last.segments, length=last.length)
+        return replace(known, state=state, reason="", name=name, updated_s=now_s)
     return Chain(
         chain_id=tag.chain_id,
         user=first.user,
-        segments=segments,
+        segments=last.segments,
+        length=last.length,
         mode=tag.mode,
         penalties=tag.penalties,
         state=state,

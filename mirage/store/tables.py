@@ -71,6 +71,7 @@ chains = Table(
     Column("user", _User, primary_key=True),
     Column("chain_id", _ChainId, primary_key=True),
     Column("segments", Integer, nullable=False),
+    Column("length", String(16), nullable=False, server_default=""),
     Column("mode", _words(Mode), nullable=False),
     Column("penalty_interruption", Double, nullable=False),
     Column("penalty_overlap", Double, nullable=False),

@@ -9,6 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from mirage.chain.durations import format_duration
+from mirage.chain.length import in_words
 from mirage.domain import JobState
 from mirage.figures import words
 
@@ -47,6 +48,7 @@ def percent(part: float, whole: float) -> float:
 ALL: dict[str, Callable[..., Any]] = {
     "when": when,
     "length_of": length,
+    "length_words": in_words,
     "hours": hours,
     "several": words.several,
     "share": share,

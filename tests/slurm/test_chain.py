@@ -201,7 +201,7 @@ def test_a_plain_users_agent_carries_a_chain_through_a_full_cluster(site, tmp_pa
     [
         (["--segments=2", "nothing.sh"], 2, "nothing.sh"),
         (["--segments=0", "work.sh"], 2, "segments"),
-        (["work.sh"], 2, "--segments"),
+        (["--up-front", "work.sh"], 2, "--segments"),
         (
             ["--segments=2", "--partition=nosuch", "work.sh"],
             1,

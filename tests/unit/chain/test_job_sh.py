@@ -58,6 +58,7 @@ while [ -e "$FAKE/hang" ]; do sleep 0.1; done
 case "$*" in
     *' -s '*) [ ! -e "$FAKE/steps.refuse" ] || { rm "$FAKE/steps.refuse"; exit 1; }
        for last; do [ "$prev" = -j ] && cat "$FAKE/steps.$last" 2>/dev/null; prev=$last; done; exit 0 ;;
+    *'%S %e'*) cat "$FAKE/times" 2>/dev/null ;;
     *%e*) cat "$FAKE/end" ;;
     *' -u '*) cat "$FAKE/queue" ;;
     *) for word; do [ "$prev" = -j ] && job=$word; prev=$word; done
@@ -706,26 +707,133 @@ echo link $MIRAGE_SEGMENT works >>works
     assert (code, "link 3 (job 13) has taken over" in err) == (0, True)
 
 
-def test_total_time_makes_the_link_that_reaches_it_the_last_one(rig: Rig) -> None:
-    change(rig, total_s=5000, segments=9)
-    (rig.folder / "chain").write_text("segments=9\ntotal=5000\n")
-    for segment in (1, 2):
-        (rig.folder / f"start.{segment}").write_text(f"job=1{segment}\nstart={segment * 10_000}\n")
+def has_run(
+    rig: Rig, segment: int, start: int, ran_s: int, how: str = "", limit_s: int = 1000
+) -> None:
+    """Link `segment` has run. ``how``: empty: nobody wrote how it ended."""
+    (rig.folder / f"start.{segment}").write_text(
+        f"job=1{segment}\nstart={start}\nlimit={limit_s}\n"
+    )
+    if how:
         (rig.folder / f"link.{segment}").write_text(
-            f"job=1{segment}\nend={segment * 10_000 + 1000}\n"
+            f"job=1{segment}\nstart={start}\nend={start + ran_s}\nhow={how}\n"
         )
-    rig.script("echo $MIRAGE_SEGMENTS >length")
-    (rig.fake / "end").write_text(f"{int(time.time()) + 2000}\n")
-    rig.run(3, 13, 12)
-    assert (rig.root / "length").read_text() == "9\n", "2,000 s have run, 2,000 s are left to it"
+
+
+def length_seen(rig: Rig, length: str, segment: int) -> str:
+    """What link `segment` of a chain that may have nine links takes for the number of the last one."""
+    (rig.folder / "chain").write_text(f"segments=9\nlength={length}\n")
     (rig.folder / "done").unlink(missing_ok=True)
-    (rig.fake / "end").write_text(f"{int(time.time()) + 3500}\n")
     rig.script("echo $MIRAGE_SEGMENTS >length")
-    _, _, err = rig.run(3, 13, 12)
-    assert (rig.root / "length").read_text() == "3\n"
-    assert "segments=3" in (rig.folder / "chain").read_text().splitlines()
-    assert "this is the last link" in err
+    rig.run(segment, 10 + segment, 9 + segment)
+    return (rig.root / "length").read_text().strip()
+
+
+@every_shell
+def test_links_that_were_handed_over_count_for_the_time_they_ran(rig: Rig) -> None:
+    change(rig, length="3", segments=9)
+    has_run(rig, 1, 10_000, 500, "handover")
+    has_run(rig, 2, 20_000, 600, "handover")
+    assert length_seen(rig, "3", 3) == "9", "1.1 limits before it: with it 2.1"
+    has_run(rig, 3, 30_000, 1000, "slurm")
+    assert length_seen(rig, "3", 4) == "4", "2.1 limits before it: with it 3.1"
+    assert "segments=4" in (rig.folder / "chain").read_text().splitlines()
+    assert over_marker(rig.folder) == ("done", "all 4 links have run")
+
+
+@pytest.mark.parametrize(
+    ("how", "last"),
+    [("slurm", "3"), ("exit", "3"), ("", "3"), ("handover", "9"), ("paused", "9"), ("early", "9")],
+)
+def test_a_link_that_ended_by_itself_is_one_of_n(rig: Rig, how: str, last: str) -> None:
+    """As in chains without the service, however short it was, and if it was killed outright."""
+    change(rig, length="3", segments=9)
+    has_run(rig, 1, 10_000, 100, how)
+    has_run(rig, 2, 20_000, 1000, "slurm")
+    assert length_seen(rig, "3", 3) == last
+
+
+def test_a_predecessor_that_still_runs_counts_for_what_it_ran(rig: Rig) -> None:
+    change(rig, length="2", segments=9)
+    rig.script('trap "exit 0" TERM; echo on >>works; while :; do sleep 0.1; done')
+    (rig.folder / "chain").write_text("segments=9\nlength=2\n")
+    (rig.fake / "times").write_text("100000 200000\n")
+    first = rig.start(1, 11)
+    wait_until((rig.root / "works").exists)
+    wait_until(lambda: read_record(rig.folder / "start.1").get("limit") == "100000")
+    rig.script("echo $MIRAGE_SEGMENTS >length")
+    second = rig.start(2, 12, 11)
+    first.communicate(timeout=PATIENCE_S)
+    rig.over(11)
+    second.communicate(timeout=PATIENCE_S)
+    assert (rig.root / "length").read_text() == "9\n"
+
+
+def test_a_predecessor_that_nobody_asks_runs_to_its_limit(rig: Rig) -> None:
+    change(rig, length="2", segments=9, handover=Handover(signal="none"))
+    has_run(rig, 1, int(time.time()), 0)
+    (rig.fake / "state.11").write_text("RUNNING\n")
+    rig.script("echo $MIRAGE_SEGMENTS >length")
+    (rig.folder / "chain").write_text("segments=9\nlength=2\n")
+    link = rig.start(2, 12, 11)
+    wait_until(lambda: "segments=2" in (rig.folder / "chain").read_text())
+    rig.over(11)
+    link.communicate(timeout=PATIENCE_S)
+    assert (rig.root / "length").read_text() == "2\n"
+
+
+def test_total_time_makes_the_link_that_reaches_it_the_last_one(rig: Rig) -> None:
+    change(rig, length="5000s", segments=9)
+    for segment in (1, 2):
+        has_run(rig, segment, segment * 10_000, 1000, "slurm")
+    (rig.fake / "end").write_text(f"{int(time.time()) + 2000}\n")
+    assert length_seen(rig, "5000s", 3) == "9", "2,000 s have run, 2,000 s are left to it"
+    (rig.fake / "end").write_text(f"{int(time.time()) + 3500}\n")
+    assert length_seen(rig, "5000s", 3) == "3"
     assert over_marker(rig.folder) == ("done", "all 3 links have run")
+
+
+def test_total_time_takes_a_link_for_whole_that_left_at_its_signal(rig: Rig) -> None:
+    change(rig, length="7000s", segments=9, limit_signal=LimitSignal(signal.SIGUSR1, False, 300))
+    for segment in range(1, 7):
+        has_run(rig, segment, segment * 10_000, 700, "slurm")
+    (rig.fake / "end").write_text(f"{int(time.time()) + 1000}\n")
+    assert length_seen(rig, "7000s", 7) == "7", "else an eighth link would run for the seconds"
+
+
+@pytest.mark.parametrize(
+    ("body", "over"),
+    [
+        (
+            "exit 0",
+            (
+                "done",
+                "link 2 ended by itself with exit code 0, and the chain has no --segments and no"
+                " --total-time",
+            ),
+        ),
+        ("exit 3", ("failed", "link 2 ended with exit code 3")),
+        ("kill -USR1 $PPID; sleep 2; exit 0", None),
+    ],
+)
+def test_a_chain_without_a_length_ends_with_its_work(
+    rig: Rig, body: str, over: tuple[str, str] | None
+) -> None:
+    change(rig, length="done", segments=1000, limit_signal=None)
+    (rig.folder / "chain").write_text("segments=1000\nlength=done\n")
+    rig.script(f'trap "exit 0" USR1\n{body}')
+    rig.run(2, 12, 11)
+    assert over_marker(rig.folder) == over
+    assert queued_jobs(rig.folder) == {3: 91}
+
+
+def test_without_a_length_an_exit_at_a_signal_that_nobody_can_tell_is_no_end(rig: Rig) -> None:
+    change(rig, length="done", segments=1000, limit_signal=LimitSignal(signal.SIGUSR1, False, 60))
+    (rig.folder / "chain").write_text("segments=1000\nlength=done\n")
+    (rig.fake / "end").write_text("N/A\n")
+    rig.script("exit 0")
+    rig.run(2, 12, 11)
+    assert over_marker(rig.folder) is None
 
 
 # ---- How a chain ends

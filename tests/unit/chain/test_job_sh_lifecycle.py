@@ -18,7 +18,7 @@ from mirage.chain.folder import (
     queued_jobs,
     read_link,
     read_starts,
-    write_segments,
+    write_length,
 )
 from mirage.chain.script import Failure, Handover, Notify
 from tests.unit.chain import test_job_sh
@@ -39,7 +39,7 @@ TELL = 'echo "$MIRAGE_EVENT|$MIRAGE_REASON|$MIRAGE_CHAIN_ID|$MIRAGE_INTERRUPTED_
 def lengthen(rig: Rig, segments: int) -> None:
     if not (rig.folder / "chain").exists():
         (rig.folder / "chain").write_text("chain=abcdefgh\nsegments=4\nmode=train\n")
-    write_segments(rig.folder, segments)
+    write_length(rig.folder, segments, "")
 
 
 def told(rig: Rig) -> list[str]:

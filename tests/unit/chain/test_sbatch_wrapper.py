@@ -209,11 +209,13 @@ def test_a_script_with_mirage_lines_starts_a_chain_and_answers_as_sbatch_does(si
     assert (code, out) == (0, b"Submitted batch job 101\n"), err
     assert err.startswith(b"mirage: chain ")
     told, nobody_watches = err.splitlines()
-    assert told.endswith(b"3 links, jobs 101 102, then each link queues the next")
+    assert told.endswith(
+        b"3 time limits (at most 12 links); jobs 101 102, then each link queues the next"
+    )
     assert nobody_watches.startswith(b"mirage: note: no Mirage daemon answers on this machine")
     first, second = Path(f"{site.real}.calls").read_text().splitlines()
     assert first.startswith("[-N2][--job-name=chain.sh]")
-    assert "seg=1/3 mode=service" in first
+    assert "seg=1/12 of=3 mode=service" in first
     assert "[--dependency=afterany:101]" in second
 
 
@@ -241,7 +243,6 @@ def test_parsable_prints_the_id_alone(site: Site) -> None:
         ([b"bad.sh"], "--dry-run --segments=3", b"--dry-run has no meaning here"),
         ([b"bad.sh"], "--segments=3 train", b"'train' is no option"),
         ([b"bad.sh"], "--done-file='x", b"bad.sh:3: #MIRAGE: No closing quotation"),
-        ([b"bad.sh"], "", b"give either --segments N or --total-time D"),
     ],
 )
 def test_a_wrong_line_is_one_clear_error_and_nothing_is_submitted(
@@ -403,7 +404,7 @@ def test_parsable_in_the_script_prints_the_id_alone(site: Site) -> None:
 
 def test_mirages_options_may_stand_on_the_command_line(site: Site) -> None:
     site.real.write_text(SUBMITTING)
-    assert b": 7 links" in site.seen(site.wrapper, [b"--segments", b"7", b"chain.sh"])[2]
+    assert b": 7 time limits" in site.seen(site.wrapper, [b"--segments", b"7", b"chain.sh"])[2]
 
 
 def test_a_script_is_found_as_sbatch_finds_it(site: Site) -> None:

@@ -119,7 +119,7 @@ def test_a_chain_is_its_first_link_and_one_successor(
     assert main(["--segments", "5", "-N", "2", "train.sbatch", "a b", "--segments=9"]) == 0
     first, second = site.sbatch_calls()
     (folder,) = site.folders()
-    tag = f"mirage/1 chain={folder.name} seg={{}}/5{{}} mode=train ei=1 eo=1"
+    tag = f"mirage/1 chain={folder.name} seg={{}}/20 of=5{{}} mode=train ei=1 eo=1"
     own = ["-N", "2", "--job-name=train.sbatch"]
     job = str(folder / "job.sh")
     assert first == [
@@ -138,7 +138,8 @@ def test_a_chain_is_its_first_link_and_one_successor(
     ]
     assert (
         capsys.readouterr().out
-        == f"Submitted chain {folder.name}: 5 links, jobs 101 102, then each link queues the next\n"
+        == f"Submitted chain {folder.name}: 5 time limits (at most 20 links); jobs 101 102, then each link"
+        " queues the next\n"
     )
 
 
@@ -447,7 +448,7 @@ def test_every_option_of_the_manual_is_in_the_table() -> None:
         ),
         (["--segments", "x", "train.sbatch"], "--segments: 'x' is not"),
         (["--segments"], "--segments needs a value"),
-        (["train.sbatch"], "give either --segments N or --total-time D"),
+        (["--up-front", "train.sbatch"], "--up-front queues all links now: give --segments N"),
         (
             ["--segments=2", "--total-time=2h", "train.sbatch"],
             "give either --segments N or --total-time D",
@@ -769,7 +770,7 @@ def test_test_only_asks_sbatch_about_the_first_link_and_submits_nothing(
     assert main(["--segments=3", *words]) == 7
     (call,) = site.sbatch_calls()
     assert call[-1] == "--test-only"
-    assert " seg=1/3 " in option(call, "comment")
+    assert " seg=1/12 of=3 " in option(call, "comment")
     assert not site.chains.exists()
     assert "nothing was submitted" in capsys.readouterr().err
     script = (site.fake / "stdin").read_text()
@@ -1163,7 +1164,7 @@ def test_a_dry_run_shows_what_follows(site: Site, capsys: pytest.CaptureFixture[
     assert main(["--dry-run", "--segments=5", "--then=post.sh", "train.sbatch"]) == 0
     out = capsys.readouterr().out
     assert "# once the chain is done: sbatch --parsable --job-name=post.sh" in out
-    assert "--dependency=afterany:JOB5" in out
+    assert "--dependency=afterany:LAST" in out
     assert (site.sbatch_calls(), site.folders()) == ([], [])
 
 
@@ -1172,3 +1173,24 @@ def test_parsable_names_what_follows_a_chain(
 ) -> None:
     assert main(["--parsable", "--segments=2", "train.sbatch"]) == 2
     assert "--then SCRIPT" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--segments=1"], "1 time limit; job 101\n"),
+        (["--segments=5"], "5 time limits (at most 20 links); jobs 101 102, then each"),
+        (["--total-time=7d", "--time=1-0"], "7 d (at most 28 links); jobs 101 102, then each"),
+        (["--segments=2", "--up-front"], "2 links; jobs 101 102\n"),
+        (
+            [],
+            "until the work is done: a done-file, `mirage done`, or a link that exits with 0"
+            " (at most 1000 links); jobs 101 102, then each",
+        ),
+    ],
+)
+def test_how_long_the_chain_is_is_said_as_it_was_asked_for(
+    site: Site, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    assert main([*words, "train.sbatch"]) == 0
+    assert said in capsys.readouterr().out

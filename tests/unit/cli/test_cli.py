@@ -804,7 +804,7 @@ def test_status_fits_into_80_columns(shell):
     shell.chain()
     for verb in ("status", "history"):
         text = shell.run(verb).stdout
-        table = [line for line in text.splitlines() if line.strip()[:2] in ("li", "1/", "2/")]
+        table = [line for line in text.splitlines() if line.strip()[:4] in ("link", "1   ", "2   ")]
         assert len(table) == 3
         assert max(map(len, table)) <= 80
 

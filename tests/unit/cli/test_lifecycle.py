@@ -84,7 +84,8 @@ def started(shell, *options):
     (folder / "job.sh").write_bytes(text)
     up_front = int("--up-front" in options)
     (folder / "chain").write_text(
-        f"chain={CHAIN}\nsegments=3\nmode=train\nsubmitted={NOW}\nup_front={up_front}\n"
+        f"chain={CHAIN}\nsegments={settings.segments}\nlength={settings.length}\nmode=train\n"
+        f"submitted={NOW}\nup_front={up_front}\n"
     )
     (folder / "queued.1").write_text(f"{first}\n")
     (folder / "queued.2").write_text(f"{second}\n")
@@ -97,6 +98,13 @@ def started(shell, *options):
 def job(shell, job_id):
     with shell.slurm.state() as state:
         return next(job for job in state["jobs"] if job["id"] == job_id)
+
+
+def end(shell, job_id):
+    with shell.slurm.state() as state:
+        for each in state["jobs"]:
+            if each["id"] == job_id:
+                each |= {"state": "CANCELLED", "end": state["now"]}
 
 
 def end_all(shell, folder, reason):
@@ -214,7 +222,7 @@ def test_a_paused_chain_without_a_job_is_queued_again(shell):
     assert "goes on; queued link 2 (job 3)" in done.stdout, done
     new = job(shell, 3)
     assert (new["comment"], new["held"]) == (
-        f"mirage/1 chain={CHAIN} seg=2/3 pred={first} mode=train ei=1 eo=1",
+        f"mirage/1 chain={CHAIN} seg=2/12 of=3 pred={first} mode=train ei=1 eo=1",
         False,
     )
     assert f"--dependency=afterany:{first}" in new["line"]
@@ -254,33 +262,50 @@ def test_an_unsound_answer_starts_no_second_link(shell):
 def test_a_chain_gets_more_links_in_folder_store_and_tags(shell):
     folder, first, second = started(shell)
     done = shell.run("extend", CHAIN, "--segments", "+2")
-    assert f"chain {CHAIN} has 5 links now, 3 before" in done.stdout, done
-    assert "segments=5\n" in (folder / "chain").read_text()
-    assert [job(shell, each)["comment"].split()[2] for each in (first, second)] == [
-        "seg=1/5",
-        "seg=2/5",
+    assert f"chain {CHAIN} has 5 time limits now, 3 time limits before" in done.stdout, done
+    assert "segments=20\nlength=5\n" in (folder / "chain").read_text()
+    assert [job(shell, each)["comment"].split()[2:4] for each in (first, second)] == [
+        ["seg=1/20", "of=5"],
+        ["seg=2/20", "of=5"],
     ]
-    assert report(shell)["segments"] == 5
-    assert "has 7 links now" in shell.run("extend", CHAIN, "--total-time", "7h").stdout
-    assert "has 9 links now" in shell.run("extend", CHAIN, "--total-time=+90").stdout
-    assert "has 9 links already" in shell.run("extend", CHAIN, "--segments=9").stdout
+    assert report(shell)["segments"] == 20
+    assert report(shell)["length"] == "5 time limits"
+    assert "has 7 time limits now" in shell.run("extend", CHAIN, "--total-time=+90").stdout
+    assert "has 7 time limits already" in shell.run("extend", CHAIN, "--segments=7").stdout
+    assert "has 7 h now, 7 time limits" in shell.run("extend", CHAIN, "--total-time=7h").stdout
+    assert "has 9 h now, 7 h before" in shell.run("extend", CHAIN, "--segments=+2").stdout
+    assert "seg=2/36 of=32400s" in job(shell, second)["comment"]
+
+
+def test_a_chain_is_made_so_short_that_its_running_link_is_the_last(shell):
+    folder, _first, second = started(shell)
+    end(shell, second)
+    assert "has 1 time limit now" in shell.run("extend", CHAIN, "--segments=1").stdout
+    assert "segments=1\nlength=1\n" in (folder / "chain").read_text()
+
+
+def test_a_chain_without_a_length_gets_one_but_no_more_of_it(shell):
+    folder, _first, _second = started(shell)
+    record = (folder / "chain").read_text().replace("length=3", "length=done")
+    (folder / "chain").write_text(record)
+    done = shell.run("extend", CHAIN, "--segments=+2")
+    assert (done.returncode, "it runs until the work is done" in done.stderr) == (2, True)
+    done = shell.run("extend", CHAIN, "--segments=8")
+    assert "has 8 time limits now, until the work is done before" in done.stdout
 
 
 @pytest.mark.parametrize("is_forgotten", [False, True])
 def test_a_chain_whose_queued_link_was_cancelled_by_hand_gets_it_again(shell, is_forgotten):
     """Its running link has queued one, and does not look again."""
     folder, first, second = started(shell)
-    job(shell, second)
+    end(shell, second)
     with shell.slurm.state() as state:
-        for each in state["jobs"]:
-            if each["id"] == second:
-                each |= {"state": "CANCELLED", "end": state["now"]}
         if is_forgotten:
             state["jobs"] = [each for each in state["jobs"] if each["id"] != second]
     done = shell.run("extend", CHAIN, "--segments=3")
     third = int((folder / "queued.2").read_text())
     assert third not in (first, second)
-    assert f"has 3 links already; queued link 2 (job {third})" in done.stdout
+    assert f"has 3 time limits already; queued link 2 (job {third})" in done.stdout
     assert job(shell, third)["dependency"]
     assert "queued" not in shell.run("extend", CHAIN, "--segments=4").stdout, "it is there now"
 
@@ -314,13 +339,16 @@ def test_what_follows_a_chain_that_was_queued_up_front_follows_its_new_last_link
 def test_a_chain_whose_links_have_all_run_is_continued(shell):
     folder, _first, second = started(shell)
     (folder / "start.3").write_text("job=77\nrestart=0\nstart=1\n")
+    (folder / "chain").write_text(
+        (folder / "chain").read_text().replace("segments=12", "segments=3")
+    )
     end_all(shell, folder, "all 3 links have run")
     (folder / "notified").mkdir()
     done = shell.run("extend", CHAIN, "--segments=+1")
-    assert "has 4 links now, 3 before; queued link 4 (job 3)" in done.stdout, done
+    assert "has 4 time limits now, 3 time limits before; queued link 4 (job 3)" in done.stdout, done
     assert not (folder / "done").exists()
     assert not (folder / "notified").exists()
-    assert "seg=4/4 pred=77" in job(shell, 3)["comment"]
+    assert "seg=4/16 of=4 pred=77" in job(shell, 3)["comment"]
     assert second
 
 
@@ -329,7 +357,7 @@ def test_a_chain_whose_links_have_all_run_is_continued(shell):
     [
         (["extend", CHAIN, "--segments", "0"], "expected a number of links"),
         (["extend", CHAIN, "--segments", "1"], "link 2 has started or is queued"),
-        (["extend", CHAIN, "--segments", "+9998"], "too many"),
+        (["extend", CHAIN, "--segments", "+9998"], "that makes 10001 links"),
         (["extend", CHAIN, "--total-time", "soon"], "is not a duration"),
         (["logs", CHAIN, "--link", "2"], "link 2 has not started"),
         (["logs", CHAIN, "--link", "x"], "expected the number of a link"),
@@ -379,7 +407,7 @@ def test_without_slurm_nothing_is_done(shell, words):
     shell.slurm.misbehave("squeue", "fail")
     assert shell.run(*words, CHAIN).returncode == 1
     assert sorted(path.name for path in folder.iterdir()) == before
-    assert "segments=3\n" in (folder / "chain").read_text()
+    assert "segments=12\n" in (folder / "chain").read_text()
 
 
 def test_a_chain_of_an_older_mirage_is_left_alone(shell):

@@ -55,7 +55,7 @@ S = JobState
         (
             [link(1, S.TIMEOUT), link(2, S.TIMEOUT), link(3, S.COMPLETED)],
             ChainState.DONE,
-            "link 3 of 3",
+            "link 3 ",
         ),
         (
             [link(1, S.TIMEOUT), link(2, S.TIMEOUT), link(3, S.TIMEOUT)],
@@ -71,7 +71,7 @@ S = JobState
         ([link(1, S.FAILED, exit_code=3), queued_cancelled(2)], ChainState.FAILED, "exit code 3"),
         ([link(1, S.FAILED), link(2, S.COMPLETED), link(3, S.COMPLETED)], ChainState.DONE, ""),
         ([link(1, S.OUT_OF_MEMORY), queued_cancelled(2)], ChainState.FAILED, "OUT_OF_MEMORY"),
-        ([link(1, S.CANCELLED), queued_cancelled(2)], ChainState.CANCELLED, "link 1 of 3"),
+        ([link(1, S.CANCELLED), queued_cancelled(2)], ChainState.CANCELLED, "link 1 "),
         (
             [link(1, S.TIMEOUT), queued_cancelled(2)],
             ChainState.CANCELLED,
