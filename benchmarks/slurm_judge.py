@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurm_sim.clusters import ClusterDescription, read_live
+from slurm_sim.clusters import ClusterDescription, NoteKind, read_live
 from slurm_sim.clusters.scheduler import OPTIONS, why_ignored
 from slurm_sim.clusters.slurm_conf import read_slurm_conf
 from slurm_sim.clusters.values import expand_hosts
@@ -291,9 +291,11 @@ REMOVED = re.compile(r"unrecognized key: (\w+)|(\w+)(?: option)? has been remove
 
 
 def _other_release(ours: ClusterDescription, refusal: str) -> bool:
-    """Whether slurmctld refuses nothing but parameters of other releases, and each of them has a
-    note.
+    """Whether slurmctld refuses nothing but parameters and words of other releases, of which there are
+    notes.
     """
+    if any(note.kind is NoteKind.UNKNOWN for note in ours.notes):
+        return True
     named = {(a or b).lower() for a, b in REMOVED.findall(refusal)}
     rest = [
         line

@@ -135,6 +135,11 @@ class NodeState:
         )
 
     @property
+    def unknown(self) -> frozenset[str]:
+        """Its words that no release known here has."""
+        return (self.flags - FLAGS.keys()) | ({self.base} - BASES)
+
+    @property
     def is_absent(self) -> bool:
         """FUTURE: only a name in slurm.conf."""
         return self.base == "FUTURE"

@@ -112,9 +112,10 @@ $m_job "*) ;; *) [ "$m_job" -eq 0 ] || return 1 ;; esac # this job is in every s
 }
 
 m_over_in_slurm() { # JOB: it has ended, or was requeued; unknown counts as running
-    m_answer=$(m_slurm squeue -h -a -t all -j "$1" -o %T 2>&1)
-    case $m_answer in *'Invalid job id'*) return 0 ;; esac
-    m_is_over_state "$(printf '%s\n' "$m_answer" | tail -n 1)"
+    m_answer=$(m_slurm squeue -h -a -t all -j "$1" -o %T/%N 2>&1 | tail -n 1)
+    # Whatever a newer release calls its state: a job without nodes does not run.
+    case $m_answer in *'Invalid job id'* | [A-Z]*[A-Z]/) return 0 ;; esac
+    m_is_over_state "${m_answer%%/*}"
 }
 
 # Slurm may be telling all processes of this job to end: not these, before they have finished.
@@ -133,7 +134,7 @@ m_is_taken_back() { # Slurm has ended or requeued this job, though its script st
 m_is_over_state() { # STATE
     case $1 in
         BOOT_FAIL | CANCELLED | COMPLETED | DEADLINE | FAILED | NODE_FAIL | OUT_OF_MEMORY | PREEMPTED) ;;
-        REVOKED | TIMEOUT | PENDING | REQUEUED | REQUEUE_HOLD | SPECIAL_EXIT) ;;
+        REVOKED | TIMEOUT | PENDING | EXPEDITING | REQUEUED | REQUEUE_HOLD | SPECIAL_EXIT) ;;
         *) return 1 ;;
     esac
 }

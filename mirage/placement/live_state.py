@@ -22,10 +22,11 @@ from mirage.placement.speed import SpeedModel
 from mirage.placement.topology import Bools, Floats, Topology
 from mirage.ports import Cluster
 from mirage.slurm.job_details import JobDetails, NodeShare, read_details
+from mirage.slurm.parsing import known_state
 from mirage.slurm.resources import NodeUse, read_node_use
 from mirage.slurm.runner import Runner
 from slurm_sim.files import read_text
-from slurm_sim.node_states import FLAGS, node_state
+from slurm_sim.node_states import FLAGS
 
 SHOW_TOPOLOGY = ["scontrol", "show", "topology"]
 MOST_WAITING = 5
@@ -306,7 +307,7 @@ class _Builder:
         return [*numbers, *rest[: share.gpus - len(numbers)]]
 
     def rooms(self, use: Sequence[NodeUse], snapshot: Snapshot) -> dict[str, TargetNode]:
-        states = {node.name: node_state(node.state or "IDLE") for node in snapshot.nodes}
+        states = {node.name: known_state(node.state or "IDLE") for node in snapshot.nodes}
         tenants: dict[str, set[int]] = {}
         for job in snapshot.jobs:
             for name in job.node_names if job.state.has_nodes else ():

@@ -19,10 +19,7 @@ from mirage.slurm import failures
 from mirage.slurm.runner import Runner
 
 _RECORD = re.compile(r"^JobId=(\d+) ", re.MULTILINE)
-_SHARE = re.compile(
-    r"^ +Nodes=(?P<nodes>\S+) CPU_IDs=(?P<cpus>\S*) Mem=(?P<mib>\d+) GRES=(?P<gres>\S*)",
-    re.MULTILINE,
-)
+_SHARE = re.compile(r"^ +Nodes=\S+ .*$", re.MULTILINE)
 _GPU = re.compile(
     r"(?:^|,)gpu(?::(?P<type>[^:,()]+))?:(?P<count>\d+)(?:\(IDX:(?P<index>[0-9,-]+)\))?"
 )
@@ -96,10 +93,9 @@ def parse_details(text: str, job_id: int) -> JobDetails:
     starts = [match.start() for match in _RECORD.finditer(text)]
     records = [text[start:end] for start, end in pairwise([*starts, len(text)])]
     record = next((each for each in records if each.startswith(f"JobId={job_id} ")), None)
-    counts = record and re.search(
-        r"^   Requeue=(\d+) Restarts=(\d+) BatchFlag=(\d+) ", record, re.MULTILINE
-    )
-    if not record or not counts:
+    names = ("Requeue", "Restarts", "BatchFlag")
+    counts = [_value(record, name) for name in names] if record else []
+    if not record or not all(map(str.isdecimal, counts)):
         raise ClusterNonsense(
             f"scontrol show job -d {job_id}: no Requeue= and Restarts= in {text[:80]!r}. Nothing"
             " was done; retry later."
@@ -107,16 +103,23 @@ def parse_details(text: str, job_id: int) -> JobDetails:
     try:
         return JobDetails(
             job_id=job_id,
-            restarts=int(counts[2]),
+            restarts=int(counts[1]),
             shares=_shares(record),
             required_nodes=_hosts(_value(record, "ReqNodeList")),
-            ties=_ties(record, may_requeue=counts[1] != "0", is_batch=counts[3] != "0"),
-            takes_whole_nodes=_value(record, "OverSubscribe").upper() in ("NO", "EXCLUSIVE"),
+            ties=_ties(record, may_requeue=counts[0] != "0", is_batch=counts[2] != "0"),
+            takes_whole_nodes=_takes_whole_nodes(record),
         )
     except ValueError as error:
         raise ClusterNonsense(
             f"scontrol show job -d {job_id}: {error}. Nothing was done."
         ) from None
+
+
+def _takes_whole_nodes(record: str) -> bool:
+    """From 26.05 on OverSubscribe is NO of every such job, and Exclusive says it."""
+    exclusive = _value(record, "Exclusive").upper()
+    shared = _value(record, "OverSubscribe").upper()
+    return exclusive in ("NODE", "TOPO") if exclusive else shared in ("NO", "EXCLUSIVE", "TOPO")
 
 
 def _ties(record: str, *, may_requeue: bool, is_batch: bool) -> tuple[str, ...]:
@@ -141,17 +144,18 @@ def _value(record: str, key: str) -> str:
 def _shares(record: str) -> tuple[NodeShare, ...]:
     found = []
     for match in _SHARE.finditer(record):
-        gpus = list(_GPU.finditer(match["gres"]))
+        shown = dict(word.partition("=")[::2] for word in match[0].split())
+        gpus = list(_GPU.finditer(shown.get("GRES", "")))
         found += [
             NodeShare(
                 node=node,
                 gpus=sum(int(gpu["count"]) for gpu in gpus),
                 gpu_numbers=tuple(n for gpu in gpus for n in _numbers(gpu["index"] or "")),
                 gpu_type=",".join(sorted({gpu["type"] or "" for gpu in gpus})),
-                cpus=len(_numbers(match["cpus"])),
-                memory_mib=int(match["mib"]),
+                cpus=len(_numbers(shown.get("CPU_IDs", ""))),
+                memory_mib=int(shown.get("Mem") or 0),
             )
-            for node in _hosts(match["nodes"])
+            for node in _hosts(shown["Nodes"])
         ]
     return tuple(found)
 

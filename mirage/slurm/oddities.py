@@ -1,4 +1,4 @@
-"""The log of jobs with values that can't be used: each once, and never so many lines that they hide
+"""The log of what Slurm prints and Mirage can't use: each once, and never so many lines that they hide
 the others.
 """
 
@@ -15,6 +15,16 @@ MOST_LINES = 20
 """Jobs named in the log of one answer of Slurm's; the rest of them is counted."""
 MOST_REMEMBERED = 100_000
 """Fields of jobs that are remembered as logged."""
+
+MOST_NOTES = 1000
+_noted: set[str] = set()
+
+
+def note_once(text: str) -> None:
+    """Logs a sentence unless this process has logged it before, or too many others."""
+    if text not in _noted and len(_noted) < MOST_NOTES:
+        _noted.add(text)
+        log.warning("%s", text)
 
 
 class OddityLog:

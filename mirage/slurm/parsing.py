@@ -8,13 +8,13 @@ nonce that nobody can see (`argv.squeue_format`), sacct is asked for no free tex
 fixed width. So a broken frame is Slurm's own doing, an answer cut short or a foreign message, and
 the whole answer is refused.
 
-Fields that are *Slurm's own* (`_SLURMS`): the job's id, user, partition, state, submit time. If one
-is wrong, the answer is not what we take it for, and it is refused too.
+The job's *id* says whose the rest of a row is. If it is wrong, the answer is not what we take it for,
+and it is refused too.
 
 All other fields hold what *users* asked for, and slurmctld takes nearly anything,
-`--gres=gpu:1000000000000000000`. They cost one job at most: a number that is too large becomes the
-largest that can be meant, a job with a value that can't be read is left out. Both are reported
-(`Oddity`).
+`--gres=gpu:1000000000000000000`, or what a newer release says. They cost one job at most: a number
+that is too large becomes the largest that can be meant, a job with a value that can't be read is left
+out. Both are reported (`Oddity`). Lines that are no rows are left out and logged, if others are.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from mirage.domain import MAX_NAME, ClusterNode, Job, JobState, NodeEvent, Oddit
 from mirage.errors import ClusterNonsense
 from mirage.slurm.argv import LINE_FIELDS, SACCT_FIELDS, SQUEUE_FIELDS
 from mirage.slurm.failures import advice
-from slurm_sim.node_states import node_state
+from mirage.slurm.oddities import note_once
+from slurm_sim.node_states import NodeState, node_state
 
 Record = TypeVar("Record")
 
@@ -47,6 +48,8 @@ _MIB = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2, "P": 1024**3, "?": math.
 """``?`` is Slurm's sign for more than petabytes."""
 # States of newer releases, and flags that squeue shows in place of the state.
 _SAME_STATE = {
+    "EXPEDITING": JobState.PENDING,
+    "LAUNCH_FAILED": JobState.PENDING,
     "POWER_UP_NODE": JobState.CONFIGURING,
     "REQUEUE_FED": JobState.PENDING,
     "REQUEUE_HOLD": JobState.PENDING,
@@ -161,23 +164,26 @@ def parse_sinfo(text: str) -> tuple[ClusterNode, ...]:
     """The answer to `argv.sinfo()`, one record a node. A cluster without nodes is nonsense."""
     partitions: dict[str, list[str]] = {}
     states: dict[str, str] = {}
-    for name, partition, state in _read("sinfo", text.replace("|\n", "\n"), 3, _node_line):
+    for _, (name, partition, state) in _read("sinfo", text.replace("|\n", "\n"), 3, _node_line):
         partitions.setdefault(name, []).append(partition)
         states[name] = state
     if not states:
         raise ClusterNonsense(
             "sinfo: empty answer, but every cluster has nodes. Nothing was done; retry later."
         )
-    return tuple(_node(name, tuple(partitions[name]), state) for name, state in states.items())
+    return tuple(
+        cluster_node(name, tuple(partitions[name]), state) for name, state in states.items()
+    )
 
 
 def parse_node_events(text: str) -> list[NodeEvent]:
     """The answer to `argv.node_events`."""
-    return list(
-        _read(
-            "sacctmgr", text, 3, lambda f: NodeEvent(_word(f[0]), _needed(_time(f[1])), _time(f[2]))
-        )
-    )
+    return [event for _, event in _read("sacctmgr", text, 3, _node_event)]
+
+
+def _node_event(fields: list[str]) -> NodeEvent:
+    name, start, end = fields
+    return NodeEvent(_word(name), _needed(_time(start)), _time(end))
 
 
 def parse_settings(text: str) -> Settings:
@@ -212,7 +218,10 @@ def queued_job(fields: Sequence[str], now_s: int) -> Job:
     Too large numbers are cut: `oddities_of` finds them.
     """
     shown = dict(zip(SQUEUE_FIELDS, fields, strict=True))
-    state, priority, node_list = _state(shown["State"]), shown["PriorityLong"], shown["NodeList"]
+    priority, node_list = shown["PriorityLong"], shown["NodeList"]
+    state = _state(shown["State"])
+    if state is JobState.UNKNOWN:
+        state = _by_nodes(shown, now_s)
     eligible_s, start_s, end_s = _queued_times(shown, state)
     return Job(
         job_id=_number(shown["JobID"]),
@@ -245,6 +254,15 @@ def _job_name(text: str) -> str:
     """For people to read: no control characters, which a terminal would obey, and no long text."""
     shown = "".join(each if each.isprintable() else "?" for each in text[: MAX_NAME + 1])
     return shown if len(shown) <= MAX_NAME else shown[: MAX_NAME - 1] + "…"
+
+
+def _by_nodes(shown: Mapping[str, str], now_s: int) -> JobState:
+    """Of a job in a state of a newer release: it runs if it has nodes now, and waits if it has none."""
+    start_s, end_s = _time(shown["StartTime"]), _time(shown["EndTime"])
+    if shown["NodeList"] in _NO_NODES:
+        return JobState.PENDING
+    has_begun, is_over = start_s is not None and start_s <= now_s, (end_s or math.inf) <= now_s
+    return JobState.UNKNOWN if is_over else JobState.RUNNING if has_begun else JobState.PENDING
 
 
 def _queued_times(
@@ -315,19 +333,37 @@ def _begin(at_s: int | None, start_s: int | None, until_s: int) -> int | None:
 
 def _node_line(fields: list[str]) -> tuple[str, str, str]:
     name, partition, state = fields
-    node_state(state)
     return _word(name), _word(partition), state
 
 
-def _node(name: str, partitions: tuple[str, ...], state: str) -> ClusterNode:
-    known = node_state(state)
+def cluster_node(name: str, partitions: tuple[str, ...], state: str) -> ClusterNode:
+    """Of a node whose state can't be read: down."""
+    known = known_state(state)
     return ClusterNode(name=name, partitions=partitions, up=known.up, idle=known.idle, state=state)
 
 
 @lru_cache(maxsize=1 << 10)
+def known_state(text: str) -> NodeState:
+    """What a node's state means; words that are not known here are logged once, and no capacity."""
+    try:
+        known = node_state(text)
+    except ValueError:
+        known = NodeState("UNKNOWN", frozenset({text}))
+    if known.unknown:
+        words = ", ".join(sorted(known.unknown))
+        note_once(f"Slurm's node state {words!r} is not known here: such a node is no capacity")
+    return known
+
+
+@lru_cache(maxsize=1 << 10)
 def _state(word: str) -> JobState:
-    if not re.fullmatch(r"[A-Z_]+", word):
+    if not re.fullmatch(r"[A-Za-z0-9_+-]+", word):
         raise ValueError(f"{word!r} is no job state")
+    if word not in _STATES:
+        note_once(
+            f"Slurm's job state {word} is not known here: such a job counts as running if it has"
+            " nodes"
+        )
     return _STATES.get(word, JobState.UNKNOWN)
 
 
@@ -449,17 +485,16 @@ def _user(text: str) -> str:
 
 _Checks = Mapping[str, Callable[[str], object]]
 
-_SLURMS: _Checks = {
+_IDS: _Checks = {
     "JobID": lambda text: _number(text.partition("_")[0].partition("+")[0]),
     "JobIDRaw": _number,
+}
+_VALUES: _Checks = {
     "UserName": _user,
     "Partition": _word,
     "State": lambda text: _state(text.split(" ", 1)[0]),
     "SubmitTime": lambda text: _needed(_time(text)),
     "Submit": lambda text: _needed(_time(text)),
-}
-"""Fields that no user has a say in, or whose value slurmctld has made sure of."""
-_USERS: _Checks = {
     "JobID": lambda text: array_tasks(text),
     "NumNodes": _count,
     "NNodes": _count,
@@ -480,24 +515,22 @@ _USERS: _Checks = {
     "ReqTRES": _counts,
     "NodeList": _node_names,
 }
-"""Fields that hold what users ask for or bring about."""
 
 
 def _set_apart(
     command: str, line: int, names: Sequence[str], fields: Sequence[str], error: ValueError
 ) -> Oddity:
-    """Which field of the record can't be read. Raises ClusterNonsense if it is one of Slurm's own."""
+    """Which field of the record can't be read. Raises ClusterNonsense if it is the job's id."""
     row = dict(zip(names, fields, strict=True))
     is_late = names is SACCT_FIELDS  # slurmdbd may not have the partition yet
-    for name in [name for name in names if name in _SLURMS]:
-        if is_late and name == "Partition":
-            continue
-        if problem := _problem(_SLURMS[name], row[name]):
+    for name in [name for name in names if name in _IDS]:
+        if problem := _problem(_IDS[name], row[name]):
             _nonsense(command, line, "|".join(fields), problem)
+    checked = {name for name in names if name in _VALUES and not (is_late and name == "Partition")}
     bad = next(
-        (name for name in names if name in _USERS and _problem(_USERS[name], row[name])), None
+        (name for name in names if name in checked and _problem(_VALUES[name], row[name])), ""
     )
-    if bad is None:
+    if not bad:
         _nonsense(command, line, "|".join(fields), str(error))
     job_id, user = (row["JobIDRaw"], row["User"]) if is_late else (row["JobID"], row["UserName"])
     return Oddity(
@@ -544,11 +577,12 @@ def oddities_of(job: Job) -> list[Oddity]:
 
 
 def _checked(command: str, listed: JobListing) -> JobListing:
-    """Raises ClusterNonsense where no job of several users can be read: then it is the format that
-    is not ours.
+    """Raises ClusterNonsense where no job of several users, or of nobody, can be read: then it is the
+    format that is not ours.
     """
     lost = [oddity for oddity in listed.oddities if oddity.is_set_apart]
-    if not listed.jobs and len({oddity.user for oddity in lost}) > 1:
+    users = {oddity.user for oddity in lost}
+    if not listed.jobs and (len(users) > 1 or "" in users):
         raise ClusterNonsense(
             f"{command}: none of {len(lost)} jobs can be read; {lost[0]}. Is its release supported?"
         )
@@ -557,46 +591,70 @@ def _checked(command: str, listed: JobListing) -> JobListing:
 
 def _framed(text: str, nonce: str) -> Iterator[tuple[int, list[str]]]:
     """Rows of squeue, whose fields all end with the nonce, and that end with a newline. With the
-    line of each.
+    line of each. Lines between them are no user's.
     """
     width, pieces = len(SQUEUE_FIELDS), text.split(nonce)
-    if text and (len(pieces) % width != 1 or pieces[-1] != "\n"):
+    rest = pieces[-1]
+    if text and (len(pieces) == 1 or len(pieces) % width != 1 or not _is_between(rest)):
         line = 1 if len(pieces) == 1 else text.count("\n") + 1
-        _nonsense("squeue", line, pieces[-1], "cut short, or something foreign in it")
+        _nonsense("squeue", line, rest, "cut short, or something foreign in it")
     line = 1
     for start in range(0, len(pieces) - 1, width):
         fields = pieces[start : start + width]
-        if start:
-            if not fields[0].startswith("\n"):
-                _nonsense(
-                    "squeue", line, "|".join(fields), f"expected a new line before {fields[0]!r}"
-                )
-            fields[0] = fields[0][1:]
-            line += 1
-        yield line, fields
-        line += fields[-1].count("\n")
+        before, newline, fields[0] = fields[0].rpartition("\n")
+        if start and not newline:
+            _nonsense("squeue", line, "|".join(fields), f"expected a new line before {fields[0]!r}")
+        line += bool(start)
+        _note_lines("squeue", line, before.split("\n"))
+        yield line + before.count("\n") + bool(before), fields
+        line += before.count("\n") + bool(before) + fields[-1].count("\n")
+    _note_lines("squeue", line, rest.split("\n"))
+
+
+def _is_between(text: str) -> bool:
+    """Whether what follows a row may be further lines."""
+    return text.startswith("\n") and text.endswith("\n")
+
+
+def _note_lines(command: str, number: int, lines: Iterable[str]) -> None:
+    """Of lines that are no rows. Raises ClusterNonsense where they say that the rows are another
+    cluster's.
+    """
+    for line in filter(None, lines):
+        if line.startswith("CLUSTER:"):
+            _nonsense(command, number, line, "an answer of another cluster")
+        note_once(f"{command}: a line that is no row of it is left out: {_shown(line)}")
 
 
 def _lines(command: str, text: str, width: int) -> Iterator[tuple[int, list[str]]]:
     """Lines of ``width`` fields, for output that users can't write into."""
-    if text and not text.endswith("\n"):
-        _nonsense(command, text.count("\n") + 1, text.rpartition("\n")[2], "cut short")
-    for number, line in enumerate(filter(None, text.split("\n")), start=1):
-        fields = line.split("|")
-        if len(fields) != width:
-            _nonsense(command, number, line, f"expected {width} fields, got {len(fields)}")
-        yield number, fields
+    return _read(command, text, width, list)
 
 
 def _read(
     command: str, text: str, width: int, parse: Callable[[list[str]], Record]
-) -> Iterator[Record]:
-    """As `_lines`; every field is Slurm's own."""
-    for number, fields in _lines(command, text, width):
+) -> Iterator[tuple[int, Record]]:
+    """What ``parse`` makes of each line of ``width`` fields; lines that are none are left out, unless
+    all are.
+    """
+    if text and not text.endswith("\n"):
+        _nonsense(command, text.count("\n") + 1, text.rpartition("\n")[2], "cut short")
+    found, strange = False, list[tuple[int, str, str]]()
+    for number, line in enumerate(filter(None, text.split("\n")), start=1):
+        fields = line.split("|")
         try:
-            yield parse(fields)
+            if len(fields) != width:
+                raise ValueError(f"expected {width} fields, got {len(fields)}")
+            record = parse(fields)
         except ValueError as error:
-            _nonsense(command, number, "|".join(fields), str(error))
+            strange.append((number, line, str(error)))
+            continue
+        found = True
+        yield number, record
+    if strange and not found:
+        _nonsense(command, *strange[0])
+    for number, line, _ in strange:
+        _note_lines(command, number, [line])
 
 
 def _nonsense(command: str, line: int, text: str, problem: str) -> NoReturn:

@@ -27,7 +27,6 @@ from mirage.errors import ClusterNonsense, ClusterUnavailable
 from mirage.ports import Cluster
 from mirage.slurm import failures, parsing
 from mirage.slurm.oddities import OddityLog
-from slurm_sim.node_states import node_state
 
 
 class Module(Protocol):
@@ -178,12 +177,5 @@ def _dependency(kinds: dict[str, Any] | None) -> str:
 
 
 def node(record: Any) -> ClusterNode:
-    """A `pyslurm.Node`, whose state is like `IDLE+DRAIN`. Raises ValueError."""
-    known = node_state(record.state)
-    return ClusterNode(
-        name=record.name,
-        partitions=tuple(record.partitions),
-        up=known.up,
-        idle=known.idle,
-        state=record.state.lower(),
-    )
+    """A `pyslurm.Node`, whose state is like `IDLE+DRAIN`."""
+    return parsing.cluster_node(record.name, tuple(record.partitions), record.state.lower())

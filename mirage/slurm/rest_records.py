@@ -13,7 +13,6 @@ from typing import Any
 
 from mirage.domain import ClusterNode, NodeEvent, Oddity
 from mirage.slurm import parsing
-from slurm_sim.node_states import node_state
 
 Record = Mapping[str, Any]
 SOURCE = "slurmrestd"
@@ -23,6 +22,7 @@ _FLAGS = (
     "CONFIGURING",
     "RESIZING",
     "REQUEUED",
+    "EXPEDITING",
     "REQUEUE_FED",
     "REQUEUE_HOLD",
     "SPECIAL_EXIT",
@@ -161,16 +161,9 @@ def submitted_with(job: Record) -> str:
 
 
 def node(record: Record) -> ClusterNode:
-    """A node of slurmctld. Raises ValueError."""
-    words = _node_words(record)
-    known = node_state("+".join(words))
-    return ClusterNode(
-        name=_text(record, "name"),
-        partitions=tuple(record.get("partitions") or ()),
-        up=known.up,
-        idle=known.idle,
-        state="+".join(words).lower(),
-    )
+    """A node of slurmctld."""
+    state = "+".join(_node_words(record)).lower()
+    return parsing.cluster_node(_text(record, "name"), tuple(record.get("partitions") or ()), state)
 
 
 def _node_words(record: Record) -> list[str]:
@@ -199,7 +192,6 @@ def partition_line(record: Record) -> str:
     """A partition of slurmctld as `scontrol show partition -o` prints what the simulator needs."""
     most, default = _part(record, "maximums"), _part(record, "defaults")
     priority, nodes = _part(record, "priority"), record.get("nodes")
-    shared = _part(most, "oversubscribe")
     state_of = _part(record, "partition").get("state", record.get("state"))
     words = {
         "PartitionName": _text(record, "name"),
@@ -209,13 +201,25 @@ def partition_line(record: Record) -> str:
         "MaxTime": _bound(most.get("time", record.get("max_time_limit"))),
         "MinNodes": number(_part(record, "minimums").get("nodes", record.get("min nodes per job"))),
         "OverTimeLimit": number(most.get("over_time_limit", record.get("over_time_limit"))),
-        "OverSubscribe": "EXCLUSIVE" if "EXCLUSIVE" in _upper(shared.get("flags")) else "NO",
+        "Exclusive": _exclusive(record),
         "Nodes": nodes if isinstance(nodes, str) else _text(_part(record, "nodes"), "configured"),
         "PriorityJobFactor": number(priority.get("job_factor", record.get("priority_job_factor"))),
         "PriorityTier": number(priority.get("tier", record.get("priority_tier"))),
         "State": (_upper(state_of) or ["UP"])[0],
     }
     return _line(words)
+
+
+def _exclusive(record: Record) -> str:
+    """As slurm.conf of 26.05 has it. The API says it from v0.0.45 on; before that such a partition lets
+    0 jobs share a resource.
+    """
+    most = _part(record, "maximums")
+    if said := _text(_part(record, "partition"), "exclusive"):
+        return said
+    shared = _part(most, "oversubscribe")
+    jobs = number(most.get("shares", record.get("max_share")))
+    return "NODE" if jobs == "0" or "EXCLUSIVE" in _upper(shared.get("flags")) else "NO"
 
 
 def _line(words: Mapping[str, str]) -> str:

@@ -1,5 +1,6 @@
-"""What slurmctld 22.05 does not start with, of parameters of the whole cluster: words that it does
-not know, and values that contradict each other. Numbers are checked where the lines are read.
+"""What slurmctld 22.05 does not start with, of parameters of the whole cluster: values that
+contradict each other. Numbers are checked where the lines are read. Words that it does not know may be
+a newer release's: they get a note (`WORD_READERS`).
 
 Checked are parameters that have to do with scheduling. What hangs on the machine, such as plugins,
 users and files, is not, nor are lists of flags, which grow with each release.
@@ -10,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from slurm_sim.clusters.notes import Entries, Entry
+from slurm_sim.clusters.notes import Entries, Entry, Readers
 from slurm_sim.clusters.tres import STATIC, tracked, weights_of_tres
 from slurm_sim.clusters.values import duration_s, leading_whole, unsigned
 
@@ -51,15 +52,34 @@ LARGEST_SCRIPT = 512 * 2**20
 """Bytes, of max_script_size."""
 
 
+def _check_word(entry: Entry) -> None:
+    name, known = entry.key.lower(), WORDS[entry.key.lower()]
+    if (entry.value if name in EXACT else entry.value.lower()) not in known:
+        raise entry.unknown_value(" or ".join(known))
+
+
+def _check_modes(entry: Entry) -> None:
+    if not _modes(entry) <= set(PREEMPTION):
+        words = ", ".join(PREEMPTION).upper()
+        raise entry.unknown_value(f"{words}, or some of them with commas between them")
+
+
+def _check_enforced(entry: Entry) -> None:
+    for word in re.split(r"[,\s]+", entry.value.lower()):
+        if word and word not in ENFORCED:
+            raise entry.unknown_value(f"some of {', '.join(ENFORCED)}, not {word}")
+
+
+WORD_READERS: Readers = {
+    **dict.fromkeys(WORDS, _check_word),
+    "accountingstorageenforce": _check_enforced,
+    "preemptmode": _check_modes,
+}
+"""Of parameters whose values are words that slurmctld 22.05 checks."""
+
+
 def check_settings(entries: Entries) -> None:
     """Raises InvalidCluster where slurmctld would not start."""
-    for name, known in WORDS.items():
-        entry = entries.get(name)
-        if (
-            entry is not None
-            and (entry.value if name in EXACT else entry.value.lower()) not in known
-        ):
-            raise entry.error(" or ".join(known))
     for name in NOT_ZERO:
         if name in entries and unsigned(entries[name], 32) == 0:
             raise entries[name].error("at least 1")
@@ -73,11 +93,9 @@ def check_settings(entries: Entries) -> None:
 
 def _check_preemption(entries: Entries) -> None:
     mode, kind = entries.get("preemptmode"), entries.get("preempttype")
-    modes = {"off"} if mode is None else {word.lower() for word in mode.value.split(",") if word}
-    if mode is not None and not modes <= set(PREEMPTION):
-        raise mode.error(
-            f"{', '.join(PREEMPTION).upper()}, or some of them with commas between them"
-        )
+    modes = {"off"} if mode is None else _modes(mode)
+    if not modes <= set(PREEMPTION) or (kind and kind.value not in WORDS["preempttype"]):
+        return
     if mode is not None and "suspend" in modes and "gang" not in modes:
         raise mode.error("SUSPEND,GANG: SUSPEND alone is nothing for slurmctld")
     preempts = bool(modes - {"off", "gang", "within"})
@@ -91,6 +109,10 @@ def _check_preemption(entries: Entries) -> None:
         raise mode.error("it with PreemptType=preempt/qos or preempt/partition_prio only")
     if (exempt := entries.get("preemptexempttime")) is not None:
         duration_s(exempt)
+
+
+def _modes(entry: Entry) -> set[str]:
+    return {word.lower() for word in entry.value.split(",") if word}
 
 
 def _check_priority(entries: Entries) -> None:
@@ -109,11 +131,7 @@ def _check_priority(entries: Entries) -> None:
 
 
 def _check_accounting(entries: Entries) -> None:
-    enforced, listed = entries.get("accountingstorageenforce"), entries.get("accountingstoragetres")
-    if enforced is not None:
-        for word in re.split(r"[,\s]+", enforced.value.lower()):
-            if word and word not in ENFORCED:
-                raise enforced.error(f"some of {', '.join(ENFORCED)}, not {word}")
+    listed = entries.get("accountingstoragetres")
     kind = entries.get("accountingstoragetype")
     if (
         listed is not None

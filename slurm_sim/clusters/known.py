@@ -117,6 +117,7 @@ PARTITION_DIFFERENCES: Differences = {
     "jobdefaults": ("", _MEMORY),
     "lln": ("no", "nodes are not chosen by their load"),
     "maxcpuspernode": ("unlimited", _LIMIT),
+    "maxcpuspersocket": ("unlimited", _LIMIT),
     "maxmempercpu": ("0 unlimited", _LIMIT),
     "maxmempernode": ("0 unlimited", _LIMIT),
     "preemptmode": ("off", "no job is preempted, suspended or time-sliced (gang scheduling)"),
@@ -221,10 +222,11 @@ NEWER = names("""
     hashplugin healthchecktimeout httpparsertype jobcomppassscript licenseparameters maxbatchrequeue metricsauthusers
     metricsparameters metricstype namespacetype preemptparameters prologtimeout slurmctldhttpauthparameters
     slurmdhttpauthparameters suspendexcstates tlsparameters tlstype urlparsertype
-    gresconf maxcpuspersocket restrictedcorespergpu exclusivetopo powerdownonidle topology
+    gresconf restrictedcorespergpu powerdownonidle topology
+    ll_shared_gres multiple_sharing_gres_pj enforce_binding_gres one_task_per_sharing_gres cr_no_dist_topo_block
     """)
-"""Of releases from 23.02 to 26.05, of the cluster, nodes and partitions; 22.05 does not take them
-yet.
+"""Of releases from 23.02 to 26.05, of the cluster, nodes and partitions, and of SelectTypeParameters;
+22.05 does not take them yet.
 """
 CGROUP_CONF = names("""
     allowedramspace allowedswapspace cgroupautomount cgroupmountpoint constraincores constraindevices

@@ -113,11 +113,15 @@ def _without_escapes(text: str) -> str:
 
 
 def pairs(text: str, where: str) -> tuple[Entry, ...]:
-    """``Key=value Key="two words"`` as entries. Raises InvalidCluster at what is no pair."""
+    """``Key=value Key="two words"`` as entries. A line that has something else in it is one unknown key;
+    of a line of nodes or partitions that raises InvalidCluster.
+    """
     entries = []
     position = 0
     while text[position:].strip():
         if (found := PAIR.match(text, position)) is None:
+            if text.partition("=")[0].strip().lower() not in SEVERAL:
+                return (Entry(text.strip()[:60], "", where),)
             raise InvalidCluster(
                 f'{where}: found {text[position:].strip()!r}; give Key=value, or Key="two words"'
             )

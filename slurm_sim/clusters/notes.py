@@ -4,6 +4,7 @@ it did not use.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -11,11 +12,15 @@ from slurm_sim.config import ClusterConfig
 from slurm_sim.errors import InvalidCluster
 
 
+class UnknownValue(InvalidCluster):
+    """A word that no release known here has: a typo, or of a newer release."""
+
+
 class NoteKind(str, Enum):
     """Why a parameter was not used as it stands."""
 
     UNKNOWN = "unknown"
-    """No parameter of Slurm that we know."""
+    """No parameter or value of Slurm that we know."""
     NO_EFFECT = "no effect"
     """Known, and without influence on scheduling as simulated."""
     IGNORED = "ignored"
@@ -60,6 +65,10 @@ class Entry:
         """For raising: says where it is, what was found and what is expected."""
         return InvalidCluster(f"{self.where}: {self.key}={self.value}: give {expected}")
 
+    def unknown_value(self, expected: str) -> UnknownValue:
+        """As `error`, for a word of Slurm's that a newer release may have."""
+        return UnknownValue(str(self.error(expected)))
+
     def note(self, kind: NoteKind, why: str) -> Note:
         # Notes are shown to users: no passwords (AccountingStoragePass, JobCompPass).
         value = "***" if self.key.lower().endswith("pass") else self.value
@@ -81,3 +90,30 @@ class Entry:
 
 Entries = dict[str, Entry]
 """By key in lower case: Slurm's keys are case-insensitive."""
+
+Readers = Mapping[str, Callable[[Entry], object]]
+"""By key in lower case: what raises InvalidCluster for a value that it can't read."""
+
+
+def readable(
+    entries: Entries,
+    readers: Readers,
+    unread: type[InvalidCluster] = UnknownValue,
+) -> tuple[Entries, list[Note]]:
+    """Without the entries of which their reader says ``unread``, and a note on each: Slurm's default
+    counts in their place.
+
+    `InvalidCluster`: of a slurmctld that runs, which has taken every value that it shows.
+    """
+    kept: Entries = {}
+    notes = []
+    for name, entry in entries.items():
+        try:
+            readers.get(name, str)(entry)
+        except unread as error:
+            expected = str(error).rpartition(": give ")[2]
+            why = f"not known here (known: {expected}), so Slurm's default counts"
+            notes.append(entry.note(NoteKind.UNKNOWN, why))
+        else:
+            kept[name] = entry
+    return kept, notes

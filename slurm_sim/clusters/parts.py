@@ -16,7 +16,7 @@ from slurm_sim.clusters.known import (
     names,
     note_on,
 )
-from slurm_sim.clusters.notes import Entries, Entry, Note, NoteKind
+from slurm_sim.clusters.notes import Entries, Entry, Note, NoteKind, Readers
 from slurm_sim.clusters.tres import weights_of_tres
 from slurm_sim.clusters.values import (
     expand_list,
@@ -38,7 +38,7 @@ NODE_USED = names(
 PARTITION_USED = names(
     "partitionname nodes default maxtime defaulttime minnodes maxnodes prioritytier"
     " priorityjobfactor priority oversubscribe shared overtimelimit qos state tresbillingweights"
-    " defmempercpu defmempernode"
+    " defmempercpu defmempernode exclusive exclusivetopo"
 )
 UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40, "p": 2**50}
 COUNT = re.compile(r"(\d+)([KMGTP]?)", re.IGNORECASE | re.ASCII)
@@ -271,7 +271,7 @@ def configured_fate(entry: Entry | None) -> NodeFate:
     if entry is None:
         return UP
     if (fate := fate_of(entry.value)) is None:
-        raise entry.error("UNKNOWN, DOWN, DRAIN, FAIL, FAILING, FUTURE or CLOUD")
+        raise entry.unknown_value("UNKNOWN, DOWN, DRAIN, FAIL, FAILING, FUTURE or CLOUD")
     return fate
 
 
@@ -299,7 +299,7 @@ def is_open(entry: Entry | None) -> bool:
         return True
     state = next((word for word in PARTITION_STATES if entry.value.lower().startswith(word)), None)
     if state is None:
-        raise entry.error("UP, DOWN, DRAIN or INACTIVE")
+        raise entry.unknown_value("UP, DOWN, DRAIN or INACTIVE")
     return state in ("up", "drain")
 
 
@@ -332,9 +332,6 @@ def check_partition(entries: Entries, tres: Collection[str] | None) -> list[Note
         if key in entries:
             limit_s(entries[key])
     is_open(entries.get("state"))
-    for key, known in PARTITION_WORDS.items():
-        if key in entries and not known.match(entries[key].value):
-            raise entries[key].error(WORDS_EXPECTED[key])
     notes = [
         *_sharing_notes(entries),
         *_partition_state_notes(entries.get("state")),
@@ -348,17 +345,27 @@ def check_partition(entries: Entries, tres: Collection[str] | None) -> list[Note
     return notes
 
 
-PARTITION_WORDS = {
-    "preemptmode": re.compile(
-        r"(off|cancel|requeue|suspend|gang|within)(,(off|cancel|requeue|suspend|gang|within))*$",
-        re.I,
+def _word(pattern: str, expected: str) -> Callable[[Entry], None]:
+    def check(entry: Entry) -> None:
+        if not re.match(pattern, entry.value, re.IGNORECASE):
+            raise entry.unknown_value(expected)
+
+    return check
+
+
+_MODES = "(off|cancel|requeue|suspend|gang|within)"
+NODE_READERS: Readers = {"state": configured_fate}
+PARTITION_READERS: Readers = {
+    "exclusive": lambda entry: _exclusive(entry),
+    "oversubscribe": lambda entry: _oversubscribed(entry),
+    "shared": lambda entry: _oversubscribed(entry),
+    "state": is_open,
+    "preemptmode": _word(f"{_MODES}(,{_MODES})*$", "OFF, CANCEL, REQUEUE, SUSPEND, GANG or WITHIN"),
+    "selecttypeparameters": _word(
+        "none$|cr_(core|socket)", "CR_Core, CR_Core_Memory, CR_Socket or CR_Socket_Memory"
     ),
-    "selecttypeparameters": re.compile(r"cr_(core|socket)", re.I),
 }
-WORDS_EXPECTED = {
-    "preemptmode": "OFF, CANCEL, REQUEUE, SUSPEND, GANG or WITHIN",
-    "selecttypeparameters": "CR_Core, CR_Core_Memory, CR_Socket or CR_Socket_Memory",
-}
+"""Of attributes whose values are words."""
 
 
 def make_partition(
@@ -470,22 +477,55 @@ def _optional(entries: Entries, name: str, convert: Callable[[Entry], int | None
     return convert(entries[name]) if name in entries else None
 
 
+EXCLUSIVE_DIFFERENCES = {
+    "user": "users may share a node",
+    "topo": "a job gets whole nodes, but not the whole switch or block",
+    "yes": "a job gets whole nodes, but not the whole switch or block",
+}
+EXCLUSIVE = ("no", "node", "user", "topo")
+"""Of a partition of 26.05 and later, where NODE is what OverSubscribe=EXCLUSIVE was before."""
+
+
+def _exclusive(entry: Entry) -> set[str]:
+    found = set(words(Entry(entry.key, entry.value.lower(), entry.where)))
+    if not found <= set(EXCLUSIVE):
+        raise entry.unknown_value(", ".join(EXCLUSIVE).upper())
+    return found
+
+
+def _gives_whole_nodes(entries: Entries) -> bool:
+    """By Exclusive, or its form in 24.05 to 25.11, ExclusiveTopo."""
+    topology = entries.get("exclusivetopo")
+    return (
+        bool({"node", "topo"} & _exclusive(entries["exclusive"]))
+        if "exclusive" in entries
+        else False
+    ) or (topology is not None and yes(topology))
+
+
 def _sharing(entries: Entries) -> str:
     """no, exclusive, yes or force."""
     entry = _first(entries, "oversubscribe", "shared")
-    if entry is None:
-        return "no"
+    if _gives_whole_nodes(entries):
+        return "exclusive"
+    return "no" if entry is None else _oversubscribed(entry)
+
+
+def _oversubscribed(entry: Entry) -> str:
     word, colon, jobs = entry.value.lower().partition(":")
     if word not in ("no", "exclusive", "yes", "force") or (colon and word in ("no", "exclusive")):
-        raise entry.error("NO, EXCLUSIVE, YES[:jobs] or FORCE[:jobs]")
+        raise entry.unknown_value("NO, EXCLUSIVE, YES[:jobs] or FORCE[:jobs]")
     # slurmctld ignores a bad number of jobs, and takes NO.
     return "no" if colon and leading_whole(jobs) < (1 if word == "force" else 2) else word
 
 
 def _sharing_notes(entries: Entries) -> list[Note]:
-    """On OverSubscribe, of which only NO and EXCLUSIVE are simulated."""
+    """On OverSubscribe and Exclusive, of which only NO and whole nodes are simulated."""
+    for name, word in (("exclusive", "user"), ("exclusive", "topo"), ("exclusivetopo", "yes")):
+        if name in entries and word in entries[name].value.lower().split(","):
+            return [entries[name].not_simulated(EXCLUSIVE_DIFFERENCES[word])]
     entry = _first(entries, "oversubscribe", "shared")
-    if entry is None or entry.value.lower() in ("no", "exclusive"):
+    if entry is None or _sharing(entries) == "exclusive" or entry.value.lower() == "no":
         return []
     if _sharing(entries) == "no":
         return [entry.note(NoteKind.IGNORED, "slurmctld takes NO, for no such number of jobs")]

@@ -22,7 +22,7 @@ from slurm_sim.clusters.known import (
     OPTION_NO_EFFECT,
     note_on,
 )
-from slurm_sim.clusters.notes import Entries, Entry, Note, NoteKind
+from slurm_sim.clusters.notes import Entries, Entry, Note, NoteKind, UnknownValue, readable
 from slurm_sim.clusters.parts import check_numbers, without_second_default
 from slurm_sim.clusters.tres import WEIGHTED, weights_of_tres
 from slurm_sim.clusters.values import (
@@ -221,13 +221,13 @@ def _option(option: Entry) -> tuple[Change, list[Note]]:
 
 def _scheduler_type(entry: Entry) -> tuple[Change, list[Note]]:
     if entry.value not in ("sched/backfill", "sched/builtin"):
-        raise entry.error("sched/backfill or sched/builtin, in lower case")
+        raise entry.unknown_value("sched/backfill or sched/builtin, in lower case")
     return {"backfill": entry.value == "sched/backfill"}, []
 
 
 def _priority_type(entry: Entry) -> tuple[Change, list[Note]]:
     if entry.value not in ("priority/basic", "priority/multifactor"):
-        raise entry.error("priority/basic or priority/multifactor, in lower case")
+        raise entry.unknown_value("priority/basic or priority/multifactor, in lower case")
     return {"priority_multifactor": entry.value == "priority/multifactor"}, []
 
 
@@ -245,9 +245,9 @@ def _select_type(entry: Entry) -> tuple[Change, list[Note]]:
     try:
         return {"select_type": SelectType(entry.value)}, []
     except ValueError:
-        raise entry.error(
-            "select/linear, select/cons_tres, select/cons_res or select/cray_aries"
-        ) from None
+        known = "select/linear, select/cons_tres, select/cons_res or select/cray_aries"
+        why = f"not known here (known: {known}); simulated as select/cons_tres"
+        return {"select_type": SelectType.CONS_TRES}, [entry.note(NoteKind.UNKNOWN, why)]
 
 
 SELECT_DIFFERENCES = {
@@ -277,18 +277,15 @@ SELECT_USED = (
 SELECT_NO_EFFECT = frozenset(("cr_pack_nodes", "cr_core_default_dist_block"))
 
 
+def _select_names(entry: Entry) -> list[str]:
+    """Those that are known here."""
+    known = {*SELECT_UNITS, *SELECT_USED, *SELECT_DIFFERENCES, *SELECT_NO_EFFECT}
+    return [name for name in entry.value.lower().split(",") if name in known]
+
+
 def _select_parameters(entry: Entry) -> tuple[Change, list[Note]]:
     """Whether memory counts, and the CPUs of a job's cores that it did not ask for."""
-    options = [word for word in entry.value.split(",") if word]
-    names = [option.lower() for option in options]
-    known = {*SELECT_UNITS, *SELECT_USED, *SELECT_DIFFERENCES, *SELECT_NO_EFFECT}
-    if unknown := [
-        option for option, name in zip(options, names, strict=True) if name not in known
-    ]:
-        raise entry.error(
-            "CR_CPU, CR_Core, CR_Socket or CR_Memory and the like, without blanks: not"
-            f" {unknown[0]!r}"
-        )
+    options, names = [word for word in entry.value.split(",") if word], _select_names(entry)
     if len([name for name in names if name in SELECT_UNITS or name == "cr_memory"]) > 1:
         raise entry.error(
             "one of CR_CPU, CR_Core, CR_Socket, CR_Memory, or one with both, such as CR_Core_Memory"
@@ -301,8 +298,8 @@ def _select_parameters(entry: Entry) -> tuple[Change, list[Note]]:
             parameter=entry.key,
             value=option,
         )
-        for option, name in zip(options, names, strict=True)
-        if name not in SELECT_USED
+        for option in options
+        if option.lower() not in SELECT_USED
     ]
     by_cpu = any(name in ("cr_cpu", "cr_cpu_memory") for name in names)
     with_memory = any(name.endswith("_memory") for name in names)
@@ -316,7 +313,7 @@ def _with_select(changes: Change, given: Entries) -> Change:
     start.
     """
     kind, entry = given.get("selecttype"), given.get("selecttypeparameters")
-    names = [] if entry is None else [name for name in entry.value.lower().split(",") if name]
+    names = [] if entry is None else _select_names(entry)
     if (
         kind is not None
         and kind.value == "select/cray_aries"
@@ -476,10 +473,19 @@ ELSEWHERE = ("clustername", "accountingstorageenforce", "accountingstoragetype")
 """Read by `of_cluster` and the readers themselves."""
 
 
-def of_cluster(entries: Entries) -> tuple[Params, list[Note]]:
-    """The parameters of a whole configuration; what it does not set has Slurm 22.05's default."""
+def of_cluster(entries: Entries, *, is_running: bool = False) -> tuple[Params, list[Note]]:
+    """The parameters of a whole configuration; what it does not set has Slurm 22.05's default.
+
+    ``is_running``: of a slurmctld that runs with it, so that no value of it is wrong.
+    """
     changes: Change = {}
     entries, notes = without_second_default(entries)
+    entries, unread = readable(
+        entries,
+        GLOBALS if _is_multifactor(entries) else {**GLOBALS, "priorityweighttres": str},
+        InvalidCluster if is_running else UnknownValue,
+    )
+    notes += unread
     for name, entry in entries.items():
         if name == "priorityweighttres" and not _is_multifactor(entries):
             # Nor does slurmctld look at it.
@@ -493,7 +499,12 @@ def of_cluster(entries: Entries) -> tuple[Params, list[Note]]:
             notes += more
         elif name not in ELSEWHERE:
             notes.append(note_on(entry, GLOBAL_DIFFERENCES, GLOBAL_NO_EFFECT))
-    params = dataclasses.replace(SLURM_DEFAULTS, **_with_select(changes, entries))
+    try:
+        changes = _with_select(changes, entries)
+    except InvalidCluster:
+        if not is_running:
+            raise
+    params = dataclasses.replace(SLURM_DEFAULTS, **changes)
     without, more = _without_slurmdbd(params, entries)
     in_vain = (
         _basic_notes(params, entries)
@@ -653,7 +664,10 @@ def _typed(entry: Entry) -> tuple[Change, list[Note]]:
     if name in NUMBERS:
         check_numbers([entry], NUMBERS)
     if (rule := GLOBALS.get(name)) is not None:
-        return rule(entry)
+        change, notes = rule(entry)
+        if unknown := [note for note in notes if note.kind is NoteKind.UNKNOWN]:
+            raise InvalidCluster(str(unknown[0]))
+        return change, notes
     if name in SIMULATED or name in OPTION_DIFFERENCES or name in OPTION_NO_EFFECT:
         return _option(entry)
     if name in GLOBAL_DIFFERENCES or name in GLOBAL_NO_EFFECT:

@@ -7,13 +7,25 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 from slurm_sim.clusters.draft import Draft
-from slurm_sim.clusters.notes import ClusterDescription, Entries, Entry
+from slurm_sim.clusters.known import NODE_NUMBERS, PARTITION_NUMBERS
+from slurm_sim.clusters.notes import (
+    ClusterDescription,
+    Entries,
+    Entry,
+    Note,
+    NoteKind,
+    Readers,
+    readable,
+)
 from slurm_sim.clusters.parts import (
     ABSENT,
     DOWN,
     DRAIN,
+    PARTITION_READERS,
+    PARTITION_USED,
     UP,
     NodeFate,
     by_name,
@@ -22,7 +34,8 @@ from slurm_sim.clusters.parts import (
 )
 from slurm_sim.clusters.sacctmgr import read_accounting
 from slurm_sim.clusters.scheduler import of_cluster, set_entries
-from slurm_sim.clusters.values import compress_hosts, hosts
+from slurm_sim.clusters.tres import weights_of_tres
+from slurm_sim.clusters.values import compress_hosts, hosts, limit_s, unsigned, yes
 from slurm_sim.config import Params
 from slurm_sim.errors import InvalidCluster
 from slurm_sim.node_states import node_state
@@ -48,6 +61,21 @@ node's present state.
 """
 LATE = {"nodename": ("state", "weight"), "partitionname": ("state",)}
 """Of a node and a partition: what stands late in a whole record, and decides much."""
+_NODE_READERS: Readers = {
+    name: partial(unsigned, bits=bits) for name, bits in NODE_NUMBERS.items() if bits
+}
+_PARTITION_READERS: Readers = {
+    **{
+        name: yes if bits is None else partial(unsigned, bits=bits)
+        for name, bits in PARTITION_NUMBERS.items()
+        if name in PARTITION_USED
+    },
+    **PARTITION_READERS,
+    "defaulttime": limit_s,
+    "maxtime": limit_s,
+    "nodes": hosts,
+    "tresbillingweights": partial(weights_of_tres, prefix=""),
+}
 PARTITION_COUNTS = ("totalcpus", "totalnodes", "tres", "nodesets")
 """Of `scontrol show partition`: what follows from the rest."""
 
@@ -66,10 +94,10 @@ def read_live(
     tree` (or with a column ParentName). Nodes that are down or drained now are so from time 0.
     Raises InvalidCluster with the command and the line.
     """
-    settings = _settings(config_text)
-    params, notes = of_cluster(settings)
+    settings, strange = _settings(config_text)
+    params, notes = of_cluster(settings, is_running=True)
     draft = _drafted(nodes_text, partitions_text)
-    draft.notes[:0] = notes
+    draft.notes[:0] = strange + notes
     name = settings["clustername"].value if "clustername" in settings else "cluster"
     enforce = settings.get("accountingstorageenforce") or Entry(
         "AccountingStorageEnforce", "", CONFIG
@@ -91,18 +119,19 @@ def read_live_nodes(
 
 def _drafted(nodes_text: str, partitions_text: str) -> Draft:
     draft = Draft("the live cluster")
-    for entries in _records(nodes_text, NODES, "nodename"):
+    for entries in _records(draft, nodes_text, NODES, "nodename"):
         _add_node(draft, entries)
-    for entries in _records(partitions_text, PARTITIONS, "partitionname"):
+    for entries in _records(draft, partitions_text, PARTITIONS, "partitionname"):
         _add_partition(draft, entries)
     return draft
 
 
-def _settings(text: str) -> Entries:
+def _settings(text: str) -> tuple[Entries, list[Note]]:
     """The lines ``Key = value``, up to the blank line before what is not slurm.conf's; slurmctld's
-    state is last.
+    state is last. And a note on each line that is none of these.
     """
     entries: Entries = {}
+    strange = []
     for number, line in enumerate(text.splitlines(), start=1):
         if entries and not line.strip():
             break
@@ -111,9 +140,9 @@ def _settings(text: str) -> Entries:
                 found["key"], found["value"].strip(), f"{CONFIG}:{number}"
             )
         elif line.strip() and not line.startswith("Configuration data as of"):
-            raise InvalidCluster(
-                f"{CONFIG}:{number}: found {line!r}; give the output of `{CONFIG}`: Key = value"
-            )
+            strange.append(_strange(line, f"{CONFIG}:{number}", f"`{CONFIG}`: Key = value"))
+    if "schedulertype" not in entries and strange:
+        raise _wrong_text(strange)
     last = text.rstrip().rpartition("\n")[2]
     if "schedulertype" not in entries or not last.startswith("Slurmctld("):
         missing = (
@@ -122,13 +151,27 @@ def _settings(text: str) -> Entries:
         raise InvalidCluster(
             f"{CONFIG}: no {missing}: cut short? Give the whole output of `{CONFIG}`"
         )
-    return set_entries(entries)
+    return set_entries(entries), strange
 
 
-def _records(text: str, source: str, first: str) -> Iterator[Entries]:
+def _strange(line: str, where: str, expected: str) -> Note:
+    return Note(NoteKind.UNKNOWN, line[:40], "", where, f"no line of {expected}; left out")
+
+
+def _wrong_text(strange: list[Note]) -> InvalidCluster:
+    """Of a text that has nothing but lines of another kind."""
+    first = strange[0]
+    expected = first.why.removeprefix("no line of ").removesuffix("; left out")
+    return InvalidCluster(
+        f"{first.where}: found {first.parameter!r}; give the output of {expected}"
+    )
+
+
+def _records(draft: Draft, text: str, source: str, first: str) -> Iterator[Entries]:
     """One line each (`-o`). Values may hold blanks; of a key that seems to come twice the first
-    counts.
+    counts. A line that is no record gets a note.
     """
+    found, strange = False, []
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip():
             continue
@@ -138,16 +181,19 @@ def _records(text: str, source: str, first: str) -> Iterator[Entries]:
         for key, value in zip(pieces[1::2], pieces[2::2], strict=True):
             entries.setdefault(key.lower(), Entry(key, value.strip(), where))
         if next(iter(entries), None) != first:
-            raise InvalidCluster(
-                f"{where}: found {line[:40]!r}; give the output of `{source} -o`, one line each"
-            )
+            strange.append(_strange(line, where, f"`{source} -o`, one line each"))
+            continue
         if late := [name for name in LATE[first] if name not in entries]:
             whose = entries[first]
             raise InvalidCluster(
                 f"{where}: {whose.key}={whose.value}: no {late[0].capitalize()} in its record: cut"
                 f" short? Give the whole output of `{source} -o`"
             )
+        found = True
         yield set_entries(entries)
+    if strange and not found:
+        raise _wrong_text(strange)
+    draft.note(strange)
 
 
 def _add_node(draft: Draft, shown: Entries) -> None:
@@ -156,8 +202,8 @@ def _add_node(draft: Draft, shown: Entries) -> None:
         for name in shown
         if name in NODE_ATTRIBUTES
     ]
-    entries = by_name(known)
-    draft.note(node_notes(entries))
+    entries, unread = readable(by_name(known), _NODE_READERS, InvalidCluster)
+    draft.note([*node_notes(entries), *unread])
     draft.add_nodes(shown["nodename"], entries, _fate(draft, shown["state"]))
 
 
@@ -165,8 +211,13 @@ def _fate(draft: Draft, state: Entry) -> NodeFate:
     """What a node's present state means for the simulation (`slurm_sim.node_states`)."""
     try:
         known = node_state(state.value)
-    except ValueError as error:
-        raise InvalidCluster(f"{state.where}: State={state.value}: {error}") from None
+    except ValueError:
+        why = "no node state that is known here, so the node is taken as down"
+        draft.note([state.note(NoteKind.UNKNOWN, why)])
+        return DOWN
+    if known.unknown:
+        words = ", ".join(sorted(known.unknown))
+        draft.note([state.note(NoteKind.UNKNOWN, f"{words}: not known here: no capacity")])
     if known.is_absent:
         return ABSENT
     if not known.up:
@@ -186,7 +237,8 @@ def _fate(draft: Draft, state: Entry) -> NodeFate:
 
 def _add_partition(draft: Draft, shown: Entries) -> None:
     entries = by_name(entry for name, entry in shown.items() if name not in PARTITION_COUNTS)
-    draft.notes += partition_notes(entries)
+    entries, unread = readable(entries, _PARTITION_READERS, InvalidCluster)
+    draft.note([*partition_notes(entries), *unread])
     nodes = entries.get("nodes")
     if nodes is not None:
         _leave_out_hidden(draft, entries, nodes)

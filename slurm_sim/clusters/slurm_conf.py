@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from slurm_sim.clusters.checks import check_settings
+from slurm_sim.clusters.checks import WORD_READERS, check_settings
 from slurm_sim.clusters.draft import Draft
 from slurm_sim.clusters.known import GLOBAL_DIFFERENCES, NODE_NUMBERS, NUMBERS, PARTITION_NUMBERS
 from slurm_sim.clusters.lines import Line, read_lines
-from slurm_sim.clusters.notes import ClusterDescription, Entries, Entry, NoteKind
+from slurm_sim.clusters.notes import ClusterDescription, Entries, Entry, NoteKind, Readers, readable
 from slurm_sim.clusters.parts import (
     DOWN,
+    NODE_READERS,
+    PARTITION_READERS,
     UP,
     NodeFate,
     by_name,
@@ -69,12 +71,15 @@ class _Reader:
             "partitionname": self._partition,
         }
         if line.kind == "frontendname":
-            raise line.entries[0].error("NodeName lines instead; front ends are not simulated")
+            why = "front ends are not simulated; jobs run on the nodes of the NodeName lines"
+            self._draft.note([line.entries[0].not_simulated(why)])
+            return
         kinds.get(line.kind, self._set)(line)
 
     def finish(self) -> ClusterDescription:
         self._keep_times(self._settings, SPANS)
         check_settings(self._settings)
+        self._settings = self._readable(self._settings, WORD_READERS)
         params, notes = of_cluster(self._settings)
         self._draft.notes += notes
         self._draft.tres = tracked(self._settings.get("accountingstoragetres"))
@@ -110,6 +115,11 @@ class _Reader:
         for name, fate in fates.items():
             self._draft.set_fate(name, fate)
 
+    def _readable(self, entries: Entries, readers: Readers) -> Entries:
+        kept, notes = readable(entries, readers)
+        self._draft.note(notes)
+        return kept
+
     def _finish_notes(self) -> None:
         if "enforcepartlimits" not in self._settings:  # its default, NO, is not simulated
             unset = Entry("EnforcePartLimits", "", str(self._path))
@@ -144,6 +154,7 @@ class _Reader:
         self._draft.note(
             [*repeated_notes(line.entries), *node_notes(own), *state_notes(own.get("state"))]
         )
+        own = self._readable(own, NODE_READERS)
         if head.value.upper() != DEFAULT:
             self._node_lines.append((head, with_defaults(own, self._node_defaults)))
             return
@@ -207,6 +218,7 @@ class _Reader:
         head, own = line.entries[0], by_name(line.entries)
         check_numbers(line.entries, PARTITION_NUMBERS)
         self._draft.note([*repeated_notes(line.entries), *partition_notes(own)])
+        own = self._readable(own, PARTITION_READERS)
         if head.value.upper() == DEFAULT:
             self._partition_defaults |= own
             return

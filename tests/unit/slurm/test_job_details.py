@@ -100,3 +100,26 @@ def test_of_an_array_the_jobs_own_record_is_read():
 def test_garbage_is_nonsense(text):
     with pytest.raises(ClusterNonsense, match="scontrol show job -d 4"):
         parse_details(text, 4)
+
+
+@pytest.mark.parametrize(
+    ("words", "whole"),
+    [
+        ("OverSubscribe=NO", True),  # 22.05 and 24.11
+        ("OverSubscribe=OK", False),
+        ("OverSubscribe=TOPO", True),
+        ("OverSubscribe=NO Exclusive=NO", False),  # 26.05
+        ("OverSubscribe=NO Exclusive=NODE", True),
+        ("OverSubscribe=NO Exclusive=USER", False),
+        ("OverSubscribe=NO Exclusive=TOPO", True),
+    ],
+)
+def test_who_takes_whole_nodes(words: str, whole: bool):
+    assert parse_details(RUNNING.replace("OverSubscribe=OK", words), 4).takes_whole_nodes is whole
+
+
+def test_words_of_a_newer_release_among_those_known_do_no_harm():
+    newer = RUNNING.replace("Requeue=1 ", "Requeue=1 RequeueKind=1 ").replace(
+        " Mem=4000", " Cores=0-3 Mem=4000"
+    )
+    assert parse_details(newer, 4) == parse_details(RUNNING, 4)

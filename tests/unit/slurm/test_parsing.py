@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mirage.doctor.slurm import TESTED_RELEASES
 from mirage.domain import ClusterNode, Job, JobState, NodeEvent
 from mirage.errors import ClusterNonsense, ClusterUnavailable, Refused
-from mirage.slurm import argv, failures, parsing
+from mirage.slurm import argv, failures, oddities, parsing
 
 CAPTURED = sorted((Path(__file__).parents[2] / "data" / "slurm").glob("*/captured.json"))
 NONCE = "|0123456789abcdef|"
@@ -477,7 +477,7 @@ def test_gpus_of_a_pending_record_are_those_asked_for():
 def test_states():
     assert accounted(State="CANCELLED by 1000").state is JobState.CANCELLED
     assert queued(State="REQUEUE_HOLD", Reason="JobHeldUser").is_pending
-    assert queued(State="EXPEDITING").state is JobState.UNKNOWN
+    assert queued(State="EXPEDITING").is_queueing
 
 
 def test_a_record_that_slurmdbd_has_only_a_part_of():
@@ -600,9 +600,9 @@ def test_the_error_names_command_line_and_text():
     ):
         parsing.parse_squeue(squeue_rows({"Comment": "a\nb"}, {"JobID": "many"}), NONCE, NOW)
     with pytest.raises(
-        ClusterNonsense, match=r"sinfo, line 2: expected 3 fields, got 1; it printed '\?\?\?'"
+        ClusterNonsense, match=r"sinfo, line 1: expected 3 fields, got 1; it printed '\?\?\?'"
     ):
-        parsing.parse_sinfo("n1|gpu|idle\n???\n")
+        parsing.parse_sinfo("???\n")
     with pytest.raises(
         ClusterNonsense,
         match=r"sbatch: expected a job id; it printed 'queued, I think'.*may have been",
@@ -612,14 +612,69 @@ def test_the_error_names_command_line_and_text():
         parsing.parse_settings("")
 
 
-@pytest.mark.parametrize("field", ["JobID", "UserName", "Partition", "State", "SubmitTime"])
-def test_a_field_of_slurms_own_must_be_right(field):
+def test_the_id_of_a_job_must_be_right():
     with pytest.raises(ClusterNonsense, match="squeue, line 1"):
-        parsing.parse_squeue(squeue_rows({field: ""}, {"JobID": "8"}), NONCE, NOW)
-    field = {"JobID": "JobIDRaw", "UserName": "JobIDRaw", "SubmitTime": "Submit"}.get(field, field)
-    if field != "Partition":  # slurmdbd may have it some seconds later
-        with pytest.raises(ClusterNonsense, match="sacct, line 1"):
-            parsing.parse_sacct(sacct_rows({field: ""}, {"JobID": "8"}), NOW)
+        parsing.parse_squeue(squeue_rows({"JobID": ""}, {"JobID": "8"}), NONCE, NOW)
+    with pytest.raises(ClusterNonsense, match="sacct, line 1"):
+        parsing.parse_sacct(sacct_rows({"JobIDRaw": ""}, {"JobID": "8"}), NOW)
+
+
+@pytest.mark.parametrize("field", ["UserName", "Partition", "State", "SubmitTime"])
+def test_another_field_of_slurms_own_costs_one_job(field):
+    jobs, oddities = parsing.parse_squeue(squeue_rows({field: ""}, {"JobID": "8"}), NONCE, NOW)
+    assert [job.job_id for job in jobs] == [8]
+    assert [(oddity.job_id, oddity.field) for oddity in oddities] == [(7, field)]
+    with pytest.raises(ClusterNonsense, match="none of 1 jobs can be read"):
+        parsing.parse_squeue(squeue_rows({"UserName": "", "State": ""}), NONCE, NOW)
+
+
+@pytest.fixture
+def noted(monkeypatch, caplog):
+    """What is logged, as if nothing had been before."""
+    monkeypatch.setattr(oddities, "_noted", set())
+    for remembers in (parsing._state, parsing.known_state):
+        remembers.cache_clear()
+    return caplog
+
+
+def test_a_state_of_a_newer_release_is_judged_by_the_nodes_and_named_once(noted):
+    held = {"State": "QUIESCED", "NodeList": "n1", "StartTime": "990000", "EndTime": "1009000"}
+    assert queued(**held).state is JobState.RUNNING
+    assert queued(State="QUIESCED", NodeList="", StartTime="N/A").is_pending
+    assert queued(State="Requeued-2", NodeList="n1", StartTime="1009000").is_pending  # planned
+    assert queued(**held | {"EndTime": "995000"}).state is JobState.UNKNOWN
+    assert [record.message.split(" is ")[0] for record in noted.records] == [
+        "Slurm's job state QUIESCED",
+        "Slurm's job state Requeued-2",
+    ]
+
+
+def test_a_node_state_of_a_newer_release_costs_that_node_and_is_named_once(noted):
+    text = "n1|gpu|IDLE+FROZEN|\nn2|gpu|9?|\nn3|gpu|idle|\nn1|debug|IDLE+FROZEN|\n"
+    for _ in range(2):
+        nodes = parsing.parse_sinfo(text)
+    assert [(node.name, node.up) for node in nodes] == [("n1", False), ("n2", False), ("n3", True)]
+    assert [record.message.split(" is ")[0] for record in noted.records] == [
+        "Slurm's node state 'FROZEN'",
+        "Slurm's node state '9?'",
+    ]
+
+
+def test_lines_that_are_no_rows_cost_a_note(noted):
+    jobs, _ = parsing.parse_squeue(
+        "slurm is tired\n" + squeue_rows({}) + "a banner\n" + squeue_rows({"JobID": "8"}),
+        NONCE,
+        NOW,
+    )
+    assert [job.job_id for job in jobs] == [7, 8]
+    assert len(parsing.parse_sinfo("sinfo: a warning\nn1|gpu|idle|\n")) == 1
+    assert len(parsing.parse_sacct("a|line\n" + sacct_rows({}), NOW).jobs) == 1
+    assert [record.message.rpartition(": ")[2] for record in noted.records] == [
+        "'slurm is tired'",
+        "'a banner'",
+        "a warning'",
+        "'a|line'",
+    ]
 
 
 def test_an_answer_that_breaks_off_is_never_a_shorter_queue():
@@ -630,12 +685,8 @@ def test_an_answer_that_breaks_off_is_never_a_shorter_queue():
                 parsing.parse_squeue(text[:length], NONCE, NOW)
 
 
-def test_text_around_the_rows_is_nonsense():
-    for text in (
-        "CLUSTER: other\n" + squeue_rows({}),
-        squeue_rows({}) + "slurmctld restarted\n",
-        "slurm is tired\n",
-    ):
+def test_rows_of_another_cluster_and_no_row_at_all_are_nonsense():
+    for text in ("CLUSTER: other\n" + squeue_rows({}), "slurm is tired\n"):
         with pytest.raises(ClusterNonsense):
             parsing.parse_squeue(text, NONCE, NOW)
 

@@ -143,7 +143,8 @@ def test_a_job_without_a_limit(limit: object) -> None:
         (["RUNNING", "CONFIGURING"], JobState.CONFIGURING),
         (["PENDING", "REQUEUED", "A_FLAG_OF_TOMORROW"], JobState.REQUEUED),
         (["PENDING"], JobState.PENDING),
-        (["A_STATE_OF_TOMORROW"], JobState.UNKNOWN),
+        (["PENDING", "EXPEDITING"], JobState.PENDING),
+        (["A_STATE_OF_TOMORROW"], JobState.RUNNING),  # it has nodes
     ],
 )
 def test_of_a_state_with_flags_the_flag_is_shown(states: list[str], shown: JobState) -> None:
@@ -401,7 +402,7 @@ STALE = {"errors": [{"error_number": 1007, "error": "Protocol authentication err
         ((200, b"[" * 100_000), ClusterNonsense, r"no JSON of Slurm's"),
         ((200, b"{}"), ClusterNonsense, r"there is no list 'jobs'"),
         ((200, b'{"jobs": [1]}'), ClusterNonsense, r"there is no list 'jobs'"),
-        ((200, b'{"jobs": [{"job_id": 7}]}'), ClusterNonsense, r"slurmrestd, line 1"),
+        ((200, b'{"jobs": [{"job_id": "seven"}]}'), ClusterNonsense, r"slurmrestd, line 1"),
         (
             (500, json.dumps(NO_ANSWER).encode()),
             ClusterUnavailable,
@@ -725,3 +726,19 @@ def test_rest_is_taken_where_it_is_configured() -> None:
     chosen = connect(config)
     assert type(chosen.cluster) is RestCluster
     assert chosen.why == "slurmrestd at unix:/run/slurmrestd.sock"
+
+
+@pytest.mark.parametrize(
+    ("record", "exclusive"),
+    [
+        ({"partition": {"exclusive": "NODE"}, "maximums": {"shares": 0}}, "NODE"),  # v0.0.45
+        ({"partition": {"exclusive": "NO"}, "maximums": {"shares": 0}}, "NO"),
+        ({"maximums": {"shares": 0, "oversubscribe": {"jobs": 0, "flags": []}}}, "NODE"),  # v0.0.42
+        ({"maximums": {"shares": 1, "oversubscribe": {"jobs": 1, "flags": []}}}, "NO"),
+        ({"maximums": {"oversubscribe": {"flags": ["EXCLUSIVE"]}}}, "NODE"),
+        ({}, "NO"),
+    ],
+)
+def test_a_partition_of_whole_nodes(record: dict[str, object], exclusive: str) -> None:
+    line = rest_records.partition_line({"name": "gpu", "nodes": "n1"} | record)
+    assert f" Exclusive={exclusive} " in line

@@ -4,6 +4,7 @@ changes to it.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -238,3 +239,42 @@ def test_a_partition_that_is_cut_short_is_refused() -> None:
         InvalidCluster, match=r"show partition:\d+: PartitionName=\w+: no State in its record: cut"
     ):
         read_live(text("config"), text("nodes"), cut, text("qos"))
+
+
+def test_unknown_values_of_a_slurmctld_that_runs_cost_a_note_each() -> None:
+    """It has taken them, so they are of a newer release."""
+    config = text("config")
+    for name, value in (
+        ("PriorityCalcPeriod", "DYNAMIC"),
+        ("PriorityType", "priority/newer"),
+        ("SchedulerType", "sched/newer"),
+        ("SelectType", "select/newer"),
+        ("SelectTypeParameters", "NEWER_STILL"),
+        ("KillWait", "soon"),
+    ):
+        config = re.sub(rf"^{name}( *)= .*$", rf"{name}\1= {value}", config, flags=re.MULTILINE)
+    config = config.replace("\nKillWait", "\nwords of a newer release\nKillWait")
+    nodes = (
+        text("nodes").replace(" State=IDLE", " State=9?", 1).replace(" Weight=10 ", " Weight=x ", 1)
+    )
+    parts = re.sub("MaxTime=[^ ]+", "MaxTime=ADAPTIVE", text("partitions"), count=1)
+    found = read_live(config, "slurm_load: a warning\n" + nodes, parts + "more\n", text("qos"))
+    unknown = {note.parameter: note for note in found.notes if note.kind is NoteKind.UNKNOWN}
+    assert set(unknown) == {
+        *[
+            "PriorityCalcPeriod",
+            "PriorityType",
+            "SchedulerType",
+            "SelectType",
+            "SelectTypeParameters",
+        ],
+        *["KillWait", "State", "Weight", "MaxTime"],
+        "words of a newer release",
+        "slurm_load: a warning",
+        "more",
+    }
+    usual = live().cluster
+    assert {node.name for node in found.cluster.nodes} == {node.name for node in usual.nodes}
+    assert len(found.cluster.partitions) == len(usual.partitions)
+    first = next(iter(usual.nodes)).name
+    assert NodeChange(0, first, NodeAction.DOWN) in found.cluster.node_changes
