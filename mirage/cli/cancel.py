@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from mirage.chain.folder import CANCELLED
-from mirage.cli.chain_names import resolve_chain
+from mirage.cli.chain_names import add_chain, resolve_chain
 from mirage.cli.ending import ChainEnding, end_chains, jobs_of, queue
 from mirage.cli.folders import name_of
 from mirage.errors import InputError
@@ -15,12 +15,7 @@ from mirage.ports import Cluster
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "chain",
-        nargs="*",
-        metavar="CHAIN|JOB",
-        help="chain: its id, a prefix of it, or the id of one of its jobs",
-    )
+    add_chain(parser, "*")
     parser.add_argument(
         "--all",
         action="store_true",

@@ -1,58 +1,106 @@
-"""What users may call a chain: its id, the beginning of it, or the id of a job of it."""
+"""What users may call a chain: its id, the beginning of it, a job of it, or its jobs' name."""
 
 from __future__ import annotations
 
+import argparse
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
-from mirage.chain.folder import chains_folder, queued_jobs
+from mirage.chain.folder import (
+    CHAIN_RECORD,
+    chain_folder,
+    over_marker,
+    queued_jobs,
+    read_record,
+)
+from mirage.cli.folders import chain_ids, name_in
 from mirage.cli.service_check import agent_store, socket_path
+from mirage.domain import ChainState
 from mirage.errors import InputError, StoreError
 
-_NAME = re.compile(r"[a-z0-9]{1,32}", re.ASCII)
+_ID = re.compile(r"[a-z0-9]{1,32}", re.ASCII)
 MOST_SHOWN = 10
 
-Known = Mapping[str, Sequence[int]]
-"""Chain id -> the ids of its jobs."""
+
+@dataclass(frozen=True, kw_only=True)
+class KnownChain:
+    """What a chain may be called by."""
+
+    jobs: Sequence[int]
+    name: str = ""
+    is_over: bool = False
+    created_s: int = 0
+
+    def words(self, chain_id: str) -> str:
+        """For a list of candidates."""
+        since = time.strftime(" of %m-%d %H:%M", time.localtime(self.created_s))
+        what = f"{self.name or 'no name'}{since if self.created_s else ''}"
+        return f"{chain_id} ({what}{', over' if self.is_over else ''})"
+
+
+Known = Mapping[str, KnownChain]
+"""By chain id."""
+
+
+def add_chain(parser: argparse.ArgumentParser, nargs: str | None = None, default: str = "") -> None:
+    """The argument `CHAIN` of a verb. ``default``: what happens without it, in words."""
+    parser.add_argument(
+        "chain",
+        nargs=nargs,
+        metavar="CHAIN",
+        help="chain: its id or the beginning of it, its job name, or the id of one of its jobs"
+        + (f" (default: {default})" if default else ""),
+    )
 
 
 def resolve_chain(text: str) -> str:
     """The id of the one chain that ``text`` means.
 
     Looked at are one's chain folders, what the site's daemon shows and the agent's store has, and,
-    if they know nothing, one's jobs in the queue. Raises InputError: ``text`` can be no such name,
-    means no chain, or several; ClusterError: nobody knows it, and Slurm can't be asked.
+    if they know nothing, one's jobs in the queue. Of chains of one job name, those that are not
+    over go before the others. Raises InputError: ``text`` means no chain, or several; ClusterError:
+    nobody knows it, and Slurm can't be asked.
     """
-    if not _NAME.fullmatch(text):
-        raise InputError(
-            f"{text!r} is no chain: expected a chain id as mirage-submit printed it, its beginning,"
-            " or a job id"
-        )
-    found: set[str] = set()
+    found: dict[str, KnownChain] = {}
     for known in _sources():
         if text in known:
             return text
-        found |= meant(text, known)
+        found = {**{chain: known[chain] for chain in meant(text, known)}, **found}
     if not found:
-        found = meant(text, _in_queue())
+        known = _in_queue()
+        found = {chain: known[chain] for chain in meant(text, known)}
+    if all(chain.name == text for chain in found.values()):
+        found = {key: chain for key, chain in found.items() if not chain.is_over} or found
     if len(found) == 1:
-        return found.pop()
-    if not found:
-        raise InputError(
-            f"{text}: no chain of yours has this id or begins so, and none has such a job. `mirage"
-            " status --all` lists your chains."
-        )
-    shown = ", ".join(sorted(found)[:MOST_SHOWN]) + (", ..." if len(found) > MOST_SHOWN else "")
-    raise InputError(f"{text} means {len(found)} chains: {shown}. Give more of the id.")
+        return found.popitem()[0]
+    raise InputError(_several(text, found) if found else _none(text))
+
+
+def _several(text: str, found: Known) -> str:
+    newest = sorted(found, key=lambda chain: (-found[chain].created_s, chain))
+    shown = ", ".join(found[chain].words(chain) for chain in newest[:MOST_SHOWN])
+    more = ", ..." if len(found) > MOST_SHOWN else ""
+    return f"{text} means {len(found)} chains: {shown}{more}. Give the id of one."
+
+
+def _none(text: str) -> str:
+    shown = text if _ID.fullmatch(text) else repr(text)
+    return (
+        f"{shown}: no chain of yours has this id or this job name, or an id that begins so, and"
+        " none has such a job. `mirage status --all` lists your chains."
+    )
 
 
 def meant(text: str, known: Known) -> set[str]:
-    """The chains that begin with ``text``, or have a job of this id."""
+    """The chains that begin with ``text``, have a job of this id, or are called so."""
     job_id = int(text) if text.isdecimal() else None
     return {
-        chain
-        for chain, jobs in known.items()
-        if chain == text or chain.startswith(text) or job_id in jobs
+        chain_id
+        for chain_id, chain in known.items()
+        if (text and chain_id.startswith(text)) or job_id in chain.jobs or text == chain.name != ""
     }
 
 
@@ -64,8 +112,17 @@ def _sources() -> Iterator[Known]:
 
 
 def _in_folders() -> Known:
-    folders = [path for path in chains_folder().glob("*") if path.is_dir()]
-    return {path.name: list(queued_jobs(path).values()) for path in folders}
+    return {chain: _in_folder(chain_folder(chain)) for chain in chain_ids(None)}
+
+
+def _in_folder(folder: Path) -> KnownChain:
+    record = read_record(folder / CHAIN_RECORD)
+    return KnownChain(
+        jobs=list(queued_jobs(folder).values()),
+        name=name_in(record),
+        is_over=over_marker(folder) is not None,
+        created_s=int(submitted) if (submitted := record.get("submitted", "")).isdecimal() else 0,
+    )
 
 
 def _of_daemon() -> Known:
@@ -76,7 +133,13 @@ def _of_daemon() -> Known:
     except (OSError, ValueError, InputError):
         return {}
     return {
-        chain["chain"]: [link["job_id"] for link in chain["links"]] for chain in answer["chains"]
+        chain["chain"]: KnownChain(
+            jobs=[link["job_id"] for link in chain["links"]],
+            name=chain["name"],
+            is_over=ChainState(chain["state"]).is_over,
+            created_s=chain["created"],
+        )
+        for chain in answer["chains"]
     }
 
 
@@ -88,7 +151,12 @@ def _of_agent() -> Known:
     except StoreError:
         return {}
     return {
-        chain.chain_id: [link.job_id for link in store.links(chain.user, chain.chain_id)]
+        chain.chain_id: KnownChain(
+            jobs=[link.job_id for link in store.links(chain.user, chain.chain_id)],
+            name=chain.name,
+            is_over=chain.state.is_over,
+            created_s=chain.created_s,
+        )
         for chain in store.chains()
     }
 
@@ -99,8 +167,9 @@ def _in_queue() -> Known:
     from mirage.cli.sources import me
 
     jobs = glance_of(adapter_config()).queue_of(me()).jobs
-    found: dict[str, list[int]] = {}
+    found: dict[str, KnownChain] = {}
     for job in jobs:
         if tag := parse_tag(job.comment):
-            found.setdefault(tag.chain_id, []).append(job.job_id)
+            before = found.get(tag.chain_id, KnownChain(jobs=[]))
+            found[tag.chain_id] = KnownChain(jobs=[*before.jobs, job.job_id], name=job.name)
     return found

@@ -6,21 +6,13 @@ import argparse
 import os
 
 from mirage.chain.folder import DONE, chain_folder, read_then
-from mirage.cli.chain_names import resolve_chain
+from mirage.cli.chain_names import add_chain, resolve_chain
 from mirage.cli.ending import end_chains, queue
 from mirage.errors import InputError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "chain",
-        nargs="?",
-        metavar="CHAIN|JOB",
-        help=(
-            "chain: its id, a prefix of it, or the id of one of its jobs (inside a link's job: that"
-            " job's chain)"
-        ),
-    )
+    add_chain(parser, "?", "inside a link's job, that job's chain")
 
 
 def run(args: argparse.Namespace) -> int:

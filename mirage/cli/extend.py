@@ -17,18 +17,14 @@ from mirage.chain.length import (
     seconds_of,
 )
 from mirage.chain.tag import MAX_SEGMENTS, parse_tag
-from mirage.cli.chain_names import resolve_chain
+from mirage.cli.chain_names import add_chain, resolve_chain
 from mirage.cli.steering import Steering, links
 from mirage.domain import Job
 from mirage.errors import InputError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "chain",
-        metavar="CHAIN|JOB",
-        help="chain: its id, a prefix of it, or the id of one of its jobs",
-    )
+    add_chain(parser)
     length = parser.add_mutually_exclusive_group(required=True)
     length.add_argument(
         "--segments",

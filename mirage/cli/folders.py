@@ -138,20 +138,21 @@ def add_names(reports: list[Json], user: str) -> None:
     """
     for report in reports:
         record = _record(report["chain"]) if report["user"] == user else {}
-        name = _name(record) or report["name"]
+        name = name_in(record) or report["name"]
         report |= {"name": name, "script": record.get("script", "")}
 
 
 def name_of(chain_id: str) -> str:
     """What the jobs of a chain of one's own are called; empty where it has no folder here."""
-    return _name(_record(chain_id))
+    return name_in(_record(chain_id))
 
 
 def _record(chain_id: str) -> dict[str, str]:
     return read_record(chain_folder(chain_id) / CHAIN_RECORD)
 
 
-def _name(record: dict[str, str]) -> str:
+def name_in(record: dict[str, str]) -> str:
+    """What a chain's jobs are called, of its folder's record; empty: not known."""
     return record.get("name") or Path(record.get("script", "")).name
 
 

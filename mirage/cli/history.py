@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import argparse
 import json
+import time
 from typing import Any
 
 from rich.markup import escape
 
-from mirage.cli.chain_names import resolve_chain
+from mirage.cli.chain_names import add_chain, resolve_chain
 from mirage.cli.sources import find_chains
 from mirage.cli.table import console, costs_table, duration, heading, remarks
+from mirage.daemon.report import SHOWN, is_news
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "chain",
-        nargs="?",
-        metavar="CHAIN|JOB",
-        help="chain: its id, a prefix of it, or the id of one of its jobs (default: all)",
-    )
+    add_chain(parser, "?", SHOWN)
+    parser.add_argument("--all", action="store_true", help="chains that are over too")
     parser.add_argument("--json", action="store_true", help="output as JSON (docs/cli.md)")
 
 
 def run(args: argparse.Namespace) -> int:
     reports, _note = find_chains(resolve_chain(args.chain) if args.chain else None)
+    if not (args.all or args.chain):
+        reports = [report for report in reports if is_news(report, time.time())]
     summaries = [report | {"totals": _totals(report)} for report in reports]
     if args.json:
         print(json.dumps({"chains": summaries}, indent=2))
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
             f" {duration(totals['cut_short_s'])} of their time limits to early successors\n"
         )
     if not summaries:
-        console.print("No chain of yours is known here.")
+        console.print("No chain of yours to show. With chains that are over: mirage history --all")
     return 0
 
 

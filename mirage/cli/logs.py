@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mirage.chain.folder import chain_folder, is_paused, over_marker, queued_jobs, read_starts
-from mirage.cli.chain_names import resolve_chain
+from mirage.cli.chain_names import add_chain, resolve_chain
 from mirage.cli.slurm_access import adapter_config, slurm_of
 from mirage.errors import ClusterError, InputError
 from mirage.slurm.commands import CommandCluster
@@ -25,11 +25,7 @@ _CHUNK = 1 << 16
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "chain",
-        metavar="CHAIN|JOB",
-        help="chain: its id, a prefix of it, or the id of one of its jobs",
-    )
+    add_chain(parser)
     parser.add_argument(
         "-f",
         "--follow",

@@ -7,7 +7,7 @@ import time
 
 from mirage.chain.folder import is_paused, mark_paused, read_starts
 from mirage.chain.tag import parse_tag
-from mirage.cli.chain_names import resolve_chain
+from mirage.cli.chain_names import add_chain, resolve_chain
 from mirage.cli.ending import ROUNDS
 from mirage.cli.steering import Steering
 from mirage.domain import Job, JobState, Mode
@@ -15,11 +15,7 @@ from mirage.errors import ClusterError, InputError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "chain",
-        metavar="CHAIN|JOB",
-        help="chain: its id, a prefix of it, or the id of one of its jobs",
-    )
+    add_chain(parser)
     parser.add_argument(
         "--now",
         action="store_true",

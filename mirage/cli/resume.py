@@ -7,18 +7,14 @@ import itertools
 import time
 
 from mirage.chain.folder import is_paused, mark_resumed
-from mirage.cli.chain_names import resolve_chain
+from mirage.cli.chain_names import add_chain, resolve_chain
 from mirage.cli.ending import ROUNDS
 from mirage.cli.steering import LAST_LINK_S, Steering, links
 from mirage.errors import InputError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "chain",
-        metavar="CHAIN|JOB",
-        help="chain: its id, a prefix of it, or the id of one of its jobs",
-    )
+    add_chain(parser)
 
 
 def run(args: argparse.Namespace) -> int:

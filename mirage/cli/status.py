@@ -8,28 +8,18 @@ import time
 
 from rich.markup import escape
 
-from mirage.cli.chain_names import resolve_chain
+from mirage.cli.chain_names import add_chain, resolve_chain
 from mirage.cli.sources import Json, find_chains
 from mirage.cli.table import console, heading, remarks, states_table
-from mirage.daemon.report import BAD_DAYS
+from mirage.daemon.report import BAD_DAYS, SHOWN, is_news
 from mirage.domain import ChainState
-from slurm_sim.seconds import DAY_S
 
 MOST_LINKS = 6
 """Of a chain that was not asked for, the last ones."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "chain",
-        nargs="?",
-        metavar="CHAIN|JOB",
-        help=(
-            "chain: its id, a prefix of it, or the id of one of its jobs (default: all that"
-            " are not over, and those that failed, used up their links, or were lost within"
-            f" {BAD_DAYS} days)"
-        ),
-    )
+    add_chain(parser, "?", SHOWN)
     parser.add_argument("--all", action="store_true", help="chains that are over too")
     parser.add_argument("--json", action="store_true", help="output as JSON (docs/cli.md)")
 
@@ -38,8 +28,7 @@ def run(args: argparse.Namespace) -> int:
     chain_id = resolve_chain(args.chain) if args.chain else None
     reports, note = find_chains(chain_id)
     if not (args.all or args.chain):
-        since_s = int(time.time()) - BAD_DAYS * DAY_S
-        reports = [report for report in reports if _is_shown(report, since_s)]
+        reports = [report for report in reports if is_news(report, time.time())]
     if args.json:
         print(json.dumps({"chains": reports, "note": note}, indent=2))
         return 0
@@ -56,12 +45,6 @@ def run(args: argparse.Namespace) -> int:
     if note:
         console.print(escape(note))
     return 0
-
-
-def _is_shown(report: Json, since_s: int) -> bool:
-    """A chain that its owner cancelled, or whose work is done, is no news."""
-    state = ChainState(report["state"])
-    return not state.is_over or (state.is_bad and report["updated"] >= since_s)
 
 
 def _show(report: Json, asked: bool) -> None:

@@ -20,11 +20,10 @@ from textual.widgets import DataTable, Footer, Static
 from mirage.chain.durations import format_duration
 from mirage.cli.table import when
 from mirage.daemon.attention import Trouble
-from mirage.daemon.report import BAD_DAYS
+from mirage.daemon.report import is_news
 from mirage.domain import ChainState, JobState
 from mirage.errors import MirageError
 from mirage.figures.words import listed, several
-from slurm_sim.seconds import DAY_S
 
 Json = dict[str, Any]
 Look = Callable[[], tuple[list[Json], str]]
@@ -49,17 +48,11 @@ _SIGNS = {"interrupted": "!!", "failed": "!", "late": "~"}
 
 
 def shown(reports: Sequence[Json], now_s: float, *, show_all: bool) -> list[Json]:
-    """Those that need attention first, the most urgent before the others. Without ``show_all``: of
-    those that are over only those that ended badly within `BAD_DAYS`.
+    """Those that need attention first, the most urgent before the others. Without ``show_all``: only
+    those that are news.
     """
-    since_s = now_s - BAD_DAYS * DAY_S
-    kept = [report for report in reports if show_all or _is_news(report, since_s)]
+    kept = [report for report in reports if show_all or is_news(report, now_s)]
     return sorted(kept, key=_urgency)
-
-
-def _is_news(report: Json, since_s: float) -> bool:
-    state = ChainState(report["state"])
-    return not state.is_over or (state.is_bad and report["updated"] >= since_s)
 
 
 def _urgency(report: Json) -> tuple[int, bool]:

@@ -18,7 +18,7 @@ from mirage.chain.folder import (
     read_segments,
     read_starts,
 )
-from mirage.cli.chain_names import resolve_chain
+from mirage.cli.chain_names import add_chain, resolve_chain
 from mirage.cli.slurm_access import adapter_config, slurm_of
 from mirage.cli.sources import find_chains
 from mirage.domain import ChainState, Job
@@ -36,11 +36,7 @@ TIMED_OUT = 124
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "chain",
-        metavar="CHAIN|JOB",
-        help="chain: its id, a prefix of it, or the id of one of its jobs",
-    )
+    add_chain(parser)
     parser.add_argument(
         "--timeout",
         type=_duration,

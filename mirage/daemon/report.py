@@ -34,11 +34,17 @@ from mirage.domain import (
 )
 from mirage.errors import InputError
 from mirage.ports import ChainStore
+from slurm_sim.seconds import DAY_S
 
 Json = dict[str, Any]
 
 BAD_DAYS = 3
 """So long a chain that ended badly is shown without being asked for: a weekend must not hide it."""
+SHOWN = (
+    "all that are not over, and those that failed, used up their links, or were lost within"
+    f" {BAD_DAYS} days"
+)
+"""Chains without being asked for, in words."""
 _LET_IN = {
     DAEMON: "Mirage's daemon",
     AGENT: "its owner's Mirage agent",
@@ -60,6 +66,12 @@ def chain_reports(
     """
     chains = [chain for chain in store.chains(user) if chain_id in (None, chain.chain_id)]
     return [_chain(chain, store, service, decides) for chain in chains]
+
+
+def is_news(report: Json, now_s: float) -> bool:
+    """Whether a chain is shown without being asked for: it is not over, or ended badly lately."""
+    state = ChainState(report["state"])
+    return not state.is_over or (state.is_bad and report["updated"] >= now_s - BAD_DAYS * DAY_S)
 
 
 def _chain(chain: Chain, store: ChainStore, service: str, decides: bool) -> Json:

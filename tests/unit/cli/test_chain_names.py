@@ -1,11 +1,11 @@
-"""Chains by id, by its beginning, and by a job of theirs."""
+"""Chains by id, by its beginning, by a job of theirs, and by their job name."""
 
 from __future__ import annotations
 
 import pytest
 
 from mirage.cli import chain_names
-from mirage.cli.chain_names import meant, resolve_chain
+from mirage.cli.chain_names import KnownChain, meant, resolve_chain
 from mirage.errors import InputError
 
 
@@ -18,11 +18,27 @@ def known(monkeypatch, tmp_path):
         folder.mkdir(parents=True)
         for segment, job in enumerate(jobs, start=1):
             (folder / f"queued.{segment}").write_text(f"{job}\n")
+    for chain, name, ending in (
+        ("aaaaaaaaaa", "lm", ""),
+        ("bbbbbbbbbb", "lm", "done"),
+        ("cccccccccc", "old", "done"),
+        ("eeeeeeeeee", "old", "failed"),
+    ):
+        folder = tmp_path / "chains" / chain
+        folder.mkdir()
+        (folder / "chain").write_text(f"name={name}\nsubmitted=1796000000\n")
+        if ending:
+            (folder / ending).write_text("said so\n")
     monkeypatch.setattr(
-        chain_names, "_of_daemon", lambda: {"k3m9pq2xha": [4711], "dddddddddd": [4720, 4721]}
+        chain_names,
+        "_of_daemon",
+        lambda: {
+            "k3m9pq2xha": KnownChain(jobs=[4711], name="k3m"),
+            "dddddddddd": KnownChain(jobs=[4720, 4721], name="web server"),
+        },
     )
     monkeypatch.setattr(chain_names, "_of_agent", dict)
-    monkeypatch.setattr(chain_names, "_in_queue", lambda: {"qqqqqqqqqq": [4730]})
+    monkeypatch.setattr(chain_names, "_in_queue", lambda: {"qqqqqqqqqq": KnownChain(jobs=[4730])})
 
 
 @pytest.mark.parametrize(
@@ -35,6 +51,8 @@ def known(monkeypatch, tmp_path):
         ("4721", "dddddddddd"),
         ("qq", "qqqqqqqqqq"),
         ("4730", "qqqqqqqqqq"),
+        ("web server", "dddddddddd"),
+        ("lm", "aaaaaaaaaa"),
     ],
 )
 def test_one_chain_is_meant(known, text, chain):
@@ -43,30 +61,43 @@ def test_one_chain_is_meant(known, text, chain):
 
 def test_several_chains_are_listed_and_none_is_chosen(known):
     with pytest.raises(
-        InputError, match=r"k3 means 2 chains: k3m9pq2xha, k3zzzzzzzz\. Give more of the id\."
+        InputError,
+        match=r"k3 means 2 chains: k3m9pq2xha \(.*\), k3zzzzzzzz \(.*\)\. Give the id of one\.",
     ):
         resolve_chain("k3")
 
 
-@pytest.mark.parametrize("text", ["zz", "47", "4719", "k3m9pq2xhaa"])
+def test_of_chains_of_one_name_that_are_all_over_none_is_chosen(known):
+    with pytest.raises(
+        InputError, match=r"old means 2 chains: cccccccccc \(old of .*, over\), eeeeeeeeee \(old of"
+    ):
+        resolve_chain("old")
+
+
+def test_a_name_that_is_the_beginning_of_another_chains_id_means_two(known, monkeypatch):
+    monkeypatch.setattr(
+        chain_names, "_of_agent", lambda: {"zzzzzzzzzz": KnownChain(jobs=[], name="k3m")}
+    )
+    with pytest.raises(InputError, match="k3m means 2 chains"):
+        resolve_chain("k3m")
+
+
+@pytest.mark.parametrize("text", ["zz", "47", "4719", "k3m9pq2xhaa", "K3", "../x", "a b", ""])
 def test_no_chain_is_meant(known, text):
-    with pytest.raises(InputError, match=f"{text}: no chain of yours has this id or begins so"):
-        resolve_chain(text)
-
-
-@pytest.mark.parametrize("text", ["", "../x", "K3", "a b", "-1", "x" * 33])
-def test_what_can_be_no_name_is_said(known, text):
-    with pytest.raises(InputError, match="is no chain: expected a chain id"):
+    with pytest.raises(
+        InputError, match=f"{text}'?: no chain of yours has this id or this job name"
+    ):
         resolve_chain(text)
 
 
 def test_a_whole_id_goes_before_one_that_begins_with_it_and_numbers_may_be_both():
-    known = {"abcdef": [1], "abcdefgh": [2], "23abcdef": [3], "zzzzzz": [23]}
+    jobs = {"abcdef": [1], "abcdefgh": [2], "23abcdef": [3], "zzzzzz": [23]}
+    known = {chain: KnownChain(jobs=ids) for chain, ids in jobs.items()}
     assert meant("abcdef", known) == {"abcdef", "abcdefgh"}
     assert meant("23", known) == {"23abcdef", "zzzzzz"}
 
 
 def test_a_whole_id_is_no_beginning(known, monkeypatch):
-    monkeypatch.setattr(chain_names, "_of_daemon", lambda: {"k3m9pq2xha2": []})
+    monkeypatch.setattr(chain_names, "_of_daemon", lambda: {"k3m9pq2xha2": KnownChain(jobs=[])})
     assert resolve_chain("k3m9pq2xha") == "k3m9pq2xha"
     assert resolve_chain("k3m9pq2xha2") == "k3m9pq2xha2"

@@ -374,9 +374,9 @@ def test_wrong_input_changes_nothing(shell, words, said):
 @pytest.mark.parametrize("verb", ["extend", "pause", "resume", "logs"])
 def test_a_chain_that_is_not_ones_own_is_refused(shell, verb):
     more = ["--segments=4"] if verb == "extend" else []
-    for chain, said in (("zzzzzz99", "no chain of yours has this id"), ("../x", "is no chain")):
+    for chain in ("zzzzzz99", "../x"):
         done = shell.run(verb, chain, *more)
-        assert (done.returncode, said in done.stderr) == (2, True), done
+        assert (done.returncode, "no chain of yours has this id" in done.stderr) == (2, True), done
 
 
 def test_a_chain_that_is_over_says_what_to_do(shell):
