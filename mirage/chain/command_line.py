@@ -35,7 +35,7 @@ OWN_WITH_VALUE = frozenset(
         "ahead",
     }
 )
-OWN_WITHOUT_VALUE = frozenset({"up-front", "nested", "dry-run", "json"})
+OWN_WITHOUT_VALUE = frozenset({"up-front", "nested", "again", "dry-run", "json"})
 OWN = OWN_WITH_VALUE | OWN_WITHOUT_VALUE
 _DRY = frozenset({"dr", "dry", "dry-", "dry-r", "dry-ru"})
 """No option of sbatch begins so. Whoever abbreviates a dry run must not get a real one."""

@@ -1,4 +1,4 @@
-"""What may be submitted from inside a chain: links that start chains multiply them.
+"""What a chain's script may submit: links that start chains, or the script itself, multiply them.
 
 A job knows its chain by MIRAGE_CHAIN_ID. So do the jobs that it submits (`sbatch --export=ALL`, the
 default): what they start multiplies in the same way.
@@ -7,6 +7,7 @@ default): what they start multiplies in the same way.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -34,6 +35,24 @@ def check_nesting(
             f"this runs inside chain {chain}, and each of its links would start {path} as one more"
             " chain: add --nested if that is meant"
         )
+
+
+_VARIABLE = re.compile(rb"^[ \t]*(?:(?:export|local|readonly)[ \t]+)?(\w+)=([^\n]*)", re.MULTILINE)
+_SUBMISSION = re.compile(
+    rb"^(?![^#\n]*\b(?:echo|printf)\b[^#\n|;&]*\bsbatch\b)[^#\n]*\bsbatch\b([^#\n]*)", re.MULTILINE
+)
+
+
+def submits_itself(name: str, content: bytes) -> bool:
+    """Whether a script of this name seems to run sbatch on itself, by its name or by a variable that
+    holds it.
+    """
+    text = content.replace(b"\\\n", b" ")
+    own = rb"\$\{?0\b|\$\{?BASH_SOURCE|\bMIRAGE_SCRIPT\b|(?<![\w.-])" + re.escape(os.fsencode(name))
+    own = rb"(?:" + own + rb"(?![\w.-])|\bCommand=)"
+    held = [match[1] for match in _VARIABLE.finditer(text) if re.search(own, match[2])]
+    named = rb"|".join([own, *(rb"\$\{?" + re.escape(variable) + rb"\b" for variable in held)])
+    return any(re.search(named, match[1]) for match in _SUBMISSION.finditer(text))
 
 
 def refuse_own_script(path: Path, content: bytes, environ: Mapping[str, str]) -> None:

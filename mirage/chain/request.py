@@ -35,6 +35,7 @@ from mirage.chain.script import (
     LimitSignal,
     Notify,
     Then,
+    is_singleton,
 )
 from mirage.chain.tag import MAX_LEAD_S, MAX_PENALTY, MAX_SEGMENTS, MAX_WORD_S
 from mirage.domain import SIGNAL_SLACK_S, Mode, Penalties, expected_limit_s
@@ -42,7 +43,7 @@ from mirage.errors import InputError, system_says
 from slurm_sim.files import read_bytes
 
 _NAME_IT = "name its file after the options, as in `mirage-submit --segments 4 train.sbatch`"
-_IN_SCRIPTS = OWN_WITH_VALUE | {"up-front", "nested"}
+_IN_SCRIPTS = OWN_WITH_VALUE | {"up-front", "nested", "again"}
 _LENGTH = {"segments", "total-time"}
 _REFUSED = {
     "array": "a job array can't be chained: start one chain for each task",
@@ -144,6 +145,11 @@ def _refuse(options: Sequence[SbatchOption], is_heterogeneous: bool) -> None:
                 _chained_array(option.value or "") if option.name == "array" else ""
             ) or _REFUSED[option.name]
             raise InputError(f"{option.words[0]}: {reason}")
+        if option.name == "dependency" and "expand:" in (option.value or ""):
+            raise InputError(
+                f"{option.words[0]}: expand gives the job's nodes to another job and ends it: no"
+                " chain can begin so"
+            )
 
 
 def _chained_array(indexes: str) -> str:
@@ -202,6 +208,7 @@ def settle(
         ahead=_ahead(request.own),
         up_front="up-front" in request.own,
         job_name=job_name or script_name,
+        dependency=_last(said, "dependency") or "",
         has_begin=_last(said, "begin") is not None,
         submit_dir=cwd,
         work_dir=str(Path(cwd, _last(said, "chdir") or "")),
@@ -283,11 +290,6 @@ def notes(request: CommandLine, script: UserScript, environ: Mapping[str, str]) 
         if word.startswith("--") and word[2:].partition("=")[0] in OWN
     ]
     found = [f"{word} stands after the script, so it goes to the script" for word in stray]
-    if _resubmits_itself(request, script):
-        found.append(
-            "the script seems to submit itself: take that line out, the chain queues its next link"
-            " itself"
-        )
     looks_for_itself = b"scontrol" in script.content and b"Command=" in script.content
     if looks_for_itself and b"MIRAGE_SCRIPT" not in script.content:
         found.append(
@@ -295,6 +297,12 @@ def notes(request: CommandLine, script: UserScript, environ: Mapping[str, str]) 
             " Mirage's own job script: use $MIRAGE_SCRIPT"
         )
     said = _said(request, script, environ)
+    if is_singleton(_last(said, "dependency") or ""):
+        found.append(
+            "--dependency=singleton holds for every link: none starts while a job of its name runs,"
+            " so no link takes over from a running one, and the service lets none in early. To let"
+            " links hand over, leave it out: only one link of a chain works at a time anyway"
+        )
     return [*found, *_early_signal(said), *_unheard_signal(said, script)]
 
 
@@ -328,14 +336,6 @@ def _early_signal(said: Sequence[SbatchOption]) -> Iterator[str]:
             f" {limit_signal.lead_s} s before the time limit, or up to {SIGNAL_SLACK_S} s earlier,"
             f" and --{option} is {limit_s} s"
         )
-
-
-def _resubmits_itself(request: CommandLine, script: UserScript) -> bool:
-    own_name = re.escape(os.fsencode(Path(request.script).name))
-    named = rb"(?:\$\{?0\b|\$\{?BASH_SOURCE|\bMIRAGE_SCRIPT\b|" + own_name + rb")"
-    return (
-        re.search(rb"^[^#\n]*\bsbatch\b[^#\n]*" + named, script.content, re.MULTILINE) is not None
-    )
 
 
 def _hint(request: CommandLine) -> str:

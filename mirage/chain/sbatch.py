@@ -73,15 +73,17 @@ def real_sbatch(path: str) -> str:
     """The first `sbatch` on ``path`` that is Slurm's, not the wrapper (`mirage-sbatch`); empty:
     there is none.
     """
+    return next((program for program in _programs(path) if not _is_wrapper(program)), "")
+
+
+def wrapper_on(path: str) -> bool:
+    """Whether `sbatch` means the wrapper there."""
+    return any(_is_wrapper(program) for program in _programs(path)[:1])
+
+
+def _programs(path: str) -> list[str]:
     programs = (f"{folder}/sbatch" for folder in path.split(":") if folder)
-    return next(
-        (
-            program
-            for program in programs
-            if os.access(program, os.X_OK) and not _is_wrapper(program)
-        ),
-        "",
-    )
+    return [program for program in programs if os.access(program, os.X_OK)]
 
 
 def _is_wrapper(program: str) -> bool:

@@ -150,6 +150,8 @@ class ChainSettings:
     up_front: bool = False
     job_name: str = ""
     """As Slurm shows the jobs."""
+    dependency: str = ""
+    """What the user asked link 1 to wait for."""
     has_begin: bool = False
     """The user asked for `--begin`, which is for the first link alone."""
     submit_dir: str = "/"
@@ -184,7 +186,7 @@ def link_command(settings: ChainSettings, segment: int, predecessor: str = "") -
     )
     link = [
         f"--comment={comment}",
-        *([f"--dependency=afterany:{predecessor}"] if predecessor else []),
+        *([f"--dependency={_dependency(settings, predecessor)}"] if predecessor else []),
     ]
     words = [
         str(settings.folder / JOB_SCRIPT),
@@ -193,6 +195,20 @@ def link_command(settings: ChainSettings, segment: int, predecessor: str = "") -
         *settings.arguments,
     ]
     return head + link + words
+
+
+def _dependency(settings: ChainSettings, predecessor: str) -> str:
+    """Of a link that is queued at submission. What link 1 waits for keeps it too: else it would
+    start once Slurm cancels link 1, whose dependency can't be satisfied any more. Slurm can't join
+    what is one of several (`?`) to another.
+    """
+    own = [settings.dependency] if settings.dependency and "?" not in settings.dependency else []
+    return ",".join([*own, f"afterany:{predecessor}"])
+
+
+def is_singleton(dependency: str) -> bool:
+    """Whether a job with this `--dependency` never runs beside another of its name."""
+    return "singleton" in dependency.lower().split(",")
 
 
 def then_command(settings: ChainSettings, number: int, dependency: str = "") -> list[str]:
@@ -267,6 +283,7 @@ def _values(settings: ChainSettings) -> dict[str, object]:
         "m_ahead": settings.ahead,
         "m_look_ahead": LOOK_AHEAD_S,
         "m_up_front": int(settings.up_front),
+        "m_singleton": ",singleton" if is_singleton(settings.dependency) else "",
         **_rules(settings),
         "m_confirm_after": CONFIRM_AFTER_S,
         "m_write_patience": WRITE_PATIENCE_S,

@@ -18,17 +18,21 @@ from mirage.chain.batch_script import UserScript
 from mirage.chain.folder import (
     CANCELLED,
     CHAIN_RECORD,
+    COMMAND,
     JOB_SCRIPT,
     SUBMITTING,
     USER_SCRIPT,
+    chains_folder,
     make_chains_folder,
     mark_over,
+    over_marker,
+    read_record,
     read_then,
     then_script,
 )
 from mirage.chain.sbatch import real_sbatch, submitted_ids
 from mirage.chain.script import ChainSettings, build_job_script, link_command, then_command
-from mirage.errors import ClusterError, MirageError, system_says
+from mirage.errors import ClusterError, InputError, MirageError, system_says
 
 # What sbatch prints when the user may not have another job in the queue (slurm_errno.c, job
 # reasons).
@@ -325,6 +329,7 @@ def _fill_folder(settings: ChainSettings, script: UserScript) -> None:
         "script": settings.source,
         "name": " ".join(settings.job_name.split()),  # on one line, as each value of a record
         "submit_dir": settings.submit_dir,
+        COMMAND: command_of(settings),
         "done_file": settings.done_file or "",
         "length": settings.length,
         "ahead": settings.ahead,
@@ -444,6 +449,32 @@ def _find_job(tag: str, looks: int) -> int | None:
         if found := re.findall(line, queue, re.MULTILINE | re.ASCII):
             return min(map(int, found))
     return None
+
+
+def command_of(settings: ChainSettings) -> str:
+    """What two chains have in common that would write the same checkpoint, on one line."""
+    exports = [option.words for option in settings.options if option.name.startswith("export")]
+    work = (str(settings.source), settings.work_dir, settings.job_name, settings.arguments, exports)
+    return repr(work)
+
+
+def refuse_twin(settings: ChainSettings) -> None:
+    """InputError: a chain lives that was started by the same command."""
+    command = command_of(settings)
+    twins = [
+        path.name
+        for path in chains_folder().glob("*")
+        if path.is_dir()
+        and read_record(path / CHAIN_RECORD).get(COMMAND) == command and over_marker(path) is None
+    ]
+    queue = _queue_of(["-u", str(os.getuid()), "-o", "%k"], _REASON_TIMEOUT_S) if twins else ""
+    for twin in twins:
+        if f" chain={twin} " in (queue or ""):
+            raise InputError(
+                f"chain {twin} runs the same script in the same folder with the same arguments, so"
+                " both would write the same checkpoint. To start another all the same: --again. To"
+                f" end the first: mirage cancel {twin}"
+            )
 
 
 def reason_of(job_id: int) -> str:

@@ -229,12 +229,19 @@ def _environment() -> dict[bytes, bytes]:
 def _start_chain(request: CommandLine, ask: Ask) -> int:
     from mirage.chain.submission import Interruptions, submit_chain
     from mirage.cli.service_check import tell_if_nobody_watches
-    from mirage.cli.submit import dry_run, in_full, prepare, tell_if_it_cannot_start
+    from mirage.cli.submit import (
+        dry_run,
+        in_full,
+        prepare,
+        refuse_twin_of,
+        tell_if_it_cannot_start,
+    )
 
     options = tuple(option for option in request.options if option.name != "parsable")
     chain = prepare(replace(request, options=options), ask, "mirage-sbatch")
     if (exit_code := dry_run(chain)) is not None:
         return exit_code
+    refuse_twin_of(chain)
     is_parsable = request.has("parsable") or any(
         option.name == "parsable" for option in chain.script.options
     )

@@ -16,7 +16,7 @@ from mirage.chain.batch_script import UserScript, parse_script
 from mirage.chain.command_line import CommandLine, parse_request
 from mirage.chain.folder import read_then
 from mirage.chain.length import UNTIL_DONE, in_words
-from mirage.chain.nesting import check_nesting
+from mirage.chain.nesting import check_nesting, submits_itself
 from mirage.chain.request import (
     check_request,
     check_script,
@@ -26,12 +26,13 @@ from mirage.chain.request import (
     settle,
     with_directives,
 )
-from mirage.chain.sbatch import Ask, ask_sbatch, real_sbatch
+from mirage.chain.sbatch import Ask, ask_sbatch, real_sbatch, wrapper_on
 from mirage.chain.script import ChainSettings, link_command, then_command
 from mirage.chain.submission import (
     Interruptions,
     new_chain_id,
     reason_of,
+    refuse_twin,
     run_test_only,
     submit_chain,
 )
@@ -79,6 +80,7 @@ what matters more (see `mirage explain`):
   --penalty-interruption X, --penalty-overlap X    cost of a second without, and with two, links running (1, 1)
 output:
   --nested                  allows this inside another chain: each of its links starts one
+  --again                   allows a second chain of the same script, folder and arguments while the first one lives
   --dry-run                 print the sbatch commands and do nothing
   --test-only               sbatch's: it says when the first link would start; nothing is submitted
   --json                    print ids as JSON
@@ -124,6 +126,7 @@ def _submit(request: CommandLine, ask: Ask) -> int:
     chain = prepare(request, ask, "mirage-submit")
     if (exit_code := dry_run(chain)) is not None:
         return exit_code
+    refuse_twin_of(chain)
     interruptions = Interruptions()
     with interruptions.deferred():
         jobs = submit_chain(chain.settings, chain.script, interruptions)
@@ -163,6 +166,8 @@ def prepare(request: CommandLine, ask: Ask, program: str) -> PreparedChain:
     script = _read_script(source, ask, ignore_pbs=ignores_pbs(request, os.environ))
     request = with_directives(request, script.content, str(source))
     check_nesting(source, script.content, os.environ, is_allowed="nested" in request.own)
+    if "nested" not in request.own and submits_itself(source.name, script.content):
+        _refuse_resubmission(source, program)
     for note in notes(request, script, os.environ):
         print(f"{program}: note: {note}", file=sys.stderr)
     settings = settle(
@@ -175,6 +180,24 @@ def prepare(request: CommandLine, ask: Ask, program: str) -> PreparedChain:
         chain_id=new_chain_id(),
     )
     return PreparedChain(request, settings, script)
+
+
+def _refuse_resubmission(source: Path, program: str) -> None:
+    """InputError, except where the script's sbatch is the wrapper, which refuses it in each link."""
+    said = "the chain queues its next link itself: take that line out"
+    if wrapper_on(os.environ.get("PATH", os.defpath)):
+        print(f"{program}: note: {source} seems to submit itself. {said}", file=sys.stderr)
+        return
+    raise InputError(
+        f"{source} seems to submit itself, so each link would start one more job on the same"
+        f" checkpoint; {said}, or add --nested if it means another job"
+    )
+
+
+def refuse_twin_of(chain: PreparedChain) -> None:
+    """InputError: the same command has started a chain that lives."""
+    if not chain.request.own.keys() & {"again", "nested"}:
+        refuse_twin(chain.settings)
 
 
 def dry_run(chain: PreparedChain) -> int | None:

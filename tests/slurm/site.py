@@ -144,7 +144,7 @@ class Site:
 
     def submit_chain(self, user: str, *words: str) -> tuple[str, list[int]]:
         """(chain id, job ids) of a chain started with mirage-submit."""
-        told = json.loads(self.run(user, "mirage-submit", "--json", *words).stdout)
+        told = json.loads(self.run(user, "mirage-submit", "--json", "--again", *words).stdout)
         return told["chain"], [job["job_id"] for job in told["jobs"]]
 
     def job(self, job_id: int) -> dict[str, str]:

@@ -1632,3 +1632,10 @@ def test_mirage_done_queues_what_a_link_that_died_had_begun_to(
     for _ in range(2):
         assert subprocess.run(words, env=env, timeout=PATIENCE_S, check=False).returncode == 0
     assert len(then_calls(keeping)) == calls
+
+
+def test_a_singleton_stays_one_in_each_link(rig: Rig) -> None:
+    change(rig, dependency="singleton")
+    rig.script("exit 0")
+    rig.run(1, 11)
+    assert "--dependency=afterany:11,singleton" in (rig.fake / "sbatch.args").read_text()

@@ -845,25 +845,146 @@ def test_a_chain_that_nobody_watches_is_told_so_in_one_line(
 
 
 @pytest.mark.parametrize(
-    ("line", "is_noted"),
+    ("line", "is_refused"),
     [
         ('[ -e done ] || sbatch -d afterany:$SLURM_JOB_ID "$0"', True),
         ("sbatch ${BASH_SOURCE[0]}", True),
         ("  sbatch self.sh", True),
+        ("next=$(sbatch --parsable ../x/self.sh)", True),
+        ('me=$(realpath "$0")\nsbatch $me', True),
+        ("me=$(scontrol show job $SLURM_JOB_ID | grep Command=)\nsbatch ${me#*=}", True),
+        ('sbatch \\\n  --dependency=singleton "$0"', True),
+        ('sbatch <"$0"', True),
+        ("echo hi | sbatch self.sh", True),
         ("# sbatch self.sh", False),
+        ("echo usage: sbatch self.sh", False),
         ("sbatch evaluate.sh", False),
+        ("sbatch evaluate_self.sh", False),
+        ("sbatch self.sh.old", False),
         ('echo "$0"', False),
         ("sbatch $01", False),
     ],
 )
-def test_a_script_that_submits_itself_is_noted(
-    site: Site, capsys: pytest.CaptureFixture[str], line: str, is_noted: bool
+def test_a_script_that_submits_itself_is_refused(
+    site: Site, capsys: pytest.CaptureFixture[str], line: str, is_refused: bool
 ) -> None:
     site.write("self.sh", f"#!/bin/sh\n{line}\n")
-    assert main(["--segments=2", "--dry-run", "self.sh"]) == 0
-    assert (
-        "the script seems to submit itself: take that line out" in capsys.readouterr().err
-    ) is is_noted
+    assert main(["--segments=2", "self.sh"]) == (2 if is_refused else 0)
+    assert ("self.sh seems to submit itself, so each" in capsys.readouterr().err) is is_refused
+    assert bool(site.sbatch_calls()) is not is_refused
+    assert main(["--segments=2", "--nested", "self.sh"]) == 0
+
+
+def test_where_sbatch_is_the_wrapper_a_script_may_submit_itself(
+    site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In each link the wrapper refuses it."""
+    (site.root / "wrap").mkdir()
+    site.write("wrap/sbatch", "#!/usr/bin/python3\nfrom mirage.cli.sbatch import main\n")
+    (site.root / "wrap" / "sbatch").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{site.root / 'wrap'}:{os.environ['PATH']}")
+    site.write("self.sh", "#!/bin/sh\nsbatch self.sh\n")
+    assert main(["--segments=2", "self.sh"]) == 0
+    assert "note: " in capsys.readouterr().err
+
+
+# ---- The same command twice
+
+
+def is_queued(site: Site, folder: Path) -> None:
+    (site.fake / "queue").write_text(f"mirage/1 chain={folder.name} seg=1/8 of=2 mode=train\n")
+
+
+def test_the_same_command_twice_is_noticed_while_the_first_chain_lives(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--segments=2", "train.sbatch", "--lr", "1"]
+    assert main(words) == 0
+    (first,) = site.folders()
+    is_queued(site, first)
+    assert main(["--segments=3", "--time=5", "train.sbatch", "--lr", "1"]) == 2
+    error = capsys.readouterr().err
+    assert f"chain {first.name} runs the same script in the same folder" in error
+    assert "--again" in error
+    assert f"mirage cancel {first.name}" in error
+    assert site.folders() == [first]
+    assert main(["--again", *words]) == 0
+    mark_over(first, "done", "all 2 links have run")
+    for folder in site.folders():
+        mark_over(folder, "done", "all 2 links have run")
+    assert main(words) == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["train.sbatch", "--lr", "2"],
+        ["--job-name=other", "train.sbatch", "--lr", "1"],
+        ["--export=LR=2", "train.sbatch", "--lr", "1"],
+        ["--chdir=/tmp", str(Path("train.sbatch")), "--lr", "1"],
+        ["other.sbatch", "--lr", "1"],
+    ],
+)
+def test_another_command_is_another_chain(site: Site, words: list[str]) -> None:
+    site.write("other.sbatch", SCRIPT)
+    assert main(["--segments=2", "train.sbatch", "--lr", "1"]) == 0
+    (first,) = site.folders()
+    is_queued(site, first)
+    script = next(word for word in words if word.endswith(".sbatch"))
+    words[words.index(script)] = str(site.root / script)
+    assert main(["--segments=2", *words]) == 0
+
+
+def test_a_chain_that_left_the_queue_is_no_twin(site: Site) -> None:
+    """One that was used up has no mark."""
+    assert main(["--segments=2", "train.sbatch"]) == 0
+    assert main(["--segments=2", "train.sbatch"]) == 0
+
+
+# ---- The user's own --dependency
+
+
+def dependencies(site: Site) -> list[str]:
+    return [
+        word.partition("=")[2]
+        for call in site.sbatch_calls()
+        for word in call
+        if word.startswith("--dependency=")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "of_link_2"),
+    [
+        ("singleton", "singleton,afterany:101"),
+        ("afterok:7", "afterok:7,afterany:101"),
+        ("afterok:7,singleton", "afterok:7,singleton,afterany:101"),
+        ("afterok:7?afterok:8", "afterany:101"),
+    ],
+)
+def test_what_link_1_waits_for_keeps_link_2_too(
+    site: Site, capsys: pytest.CaptureFixture[str], given: str, of_link_2: str
+) -> None:
+    assert main(["--segments=3", f"--dependency={given}", "train.sbatch"]) == 0
+    assert dependencies(site) == [given, of_link_2]
+    (folder,) = site.folders()
+    kept = "m_singleton=,singleton\n" if "singleton" in given else "m_singleton=''\n"
+    assert kept in (folder / "job.sh").read_text()
+    noted = "--dependency=singleton holds for every link" in capsys.readouterr().err
+    assert noted is ("singleton" in given)
+
+
+def test_a_singleton_in_the_script_counts_too(site: Site) -> None:
+    site.write("one.sh", "#!/bin/sh\n#SBATCH -d singleton\n#SBATCH -J gpt\n")
+    assert main(["--segments=3", "one.sh"]) == 0
+    assert dependencies(site) == ["singleton,afterany:101"]
+
+
+def test_no_chain_begins_by_giving_its_nodes_away(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--segments=3", "--dependency=expand:7", "train.sbatch"]) == 2
+    assert "expand" in capsys.readouterr().err
 
 
 def test_help_and_version_do_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
