@@ -6,6 +6,7 @@ import argparse
 import heapq
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -151,7 +152,7 @@ class Soak:
         running = [
             row[0]
             for row in rows
-            if row[1] == "RUNNING" and f"seg={chain.plan.segments}/" not in " ".join(row)
+            if row[1] == "RUNNING" and not re.search(r"seg=(\d+)/\1 ", " ".join(row))
         ]
         if (
             not running

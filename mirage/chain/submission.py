@@ -465,7 +465,8 @@ def refuse_twin(settings: ChainSettings) -> None:
         path.name
         for path in chains_folder().glob("*")
         if path.is_dir()
-        and read_record(path / CHAIN_RECORD).get(COMMAND) == command and over_marker(path) is None
+        and read_record(path / CHAIN_RECORD).get(COMMAND) == command
+        and over_marker(path) is None
     ]
     queue = _queue_of(["-u", str(os.getuid()), "-o", "%k"], _REASON_TIMEOUT_S) if twins else ""
     for twin in twins:
