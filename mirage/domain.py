@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
+from typing import Any
 
 from mirage.reasons import COMPETING, kind_of
 
@@ -285,6 +286,11 @@ class Snapshot:
     nodes: tuple[ClusterNode, ...]
     oddities: tuple[Oddity, ...] = ()
     """Jobs that are left out, or that ask for more than can be meant."""
+
+    @cached_property
+    def memo(self) -> dict[type, Any]:
+        """What was worked out from this snapshot, by its class, so that no chain does it again."""
+        return {}
 
     @cached_property
     def present(self) -> frozenset[int]:

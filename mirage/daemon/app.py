@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 from collections.abc import Callable
@@ -75,6 +76,8 @@ def serve(options: ServiceOptions) -> bool:
             return service.run_once()
         service.listen()
         service.log_start()
+        # What is loaded by now stays: the collector need not go through it in every cycle.
+        gc.freeze()
         # Where a terminal hangs up, that ends the service, as it does other programs.
         may_reload = None if os.isatty(0) else reload.is_good
         must_reload = run_forever(service.guard.run, options.config.daemon.poll_s, may_reload)

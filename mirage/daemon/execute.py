@@ -56,22 +56,32 @@ class Executor:
             else:
                 left.append((_marked(each.decision, restraint), each.grounds))
         self._write_down(left)
-        self._carry_out(
-            in_turn(due, self.acting.recent(self.clock.now_s(), self.store)), waiting, seen_s
-        )
+        recent = self.acting.recent(self.clock.now_s(), self.store)
+        self._carry_out(in_turn(due, recent), waiting, seen_s)
 
     def _carry_out(self, due: Sequence[Release], waiting: Collection[str], seen_s: int) -> None:
-        for number, release in enumerate(due, start=1):
-            try:
-                self._release(release, waiting, seen_s)
-            except ClusterError:
-                restraint = Restraint(
-                    Code.NO_ANSWER, "Slurm gave no answer to the release before it"
-                )
-                self._write_down(
-                    [(_marked(each.decision, restraint), each.grounds) for each in due[number:]]
-                )
-                raise
+        held: list[tuple[Decision, Grounds]] = []
+        recent, done = None, 0
+        try:
+            for release in due:
+                done += 1
+                decision, now_s = release.decision, self.clock.now_s()
+                if recent is None:  # at first, and after each release
+                    recent = self.acting.recent(now_s, self.store)
+                restraint = self.acting.momentary(seen_s, now_s, recent, decision.user, waiting)
+                if restraint is None:
+                    recent = None
+                    self._release(release)
+                    continue
+                held.append((_marked(decision, restraint), release.grounds))
+                if restraint.code is Code.RATE:
+                    self._complain(recent, now_s)
+        except ClusterError:
+            restraint = Restraint(Code.NO_ANSWER, "Slurm gave no answer to the release before it")
+            held += [(_marked(each.decision, restraint), each.grounds) for each in due[done:]]
+            raise
+        finally:
+            self._write_down(held)
 
     def resume(self) -> None:
         """Finds out what became of releases that a crash, or a Slurm without answer, cut short."""
@@ -109,14 +119,8 @@ class Executor:
         except AuditError as error:
             log.warning("%s", error)
 
-    def _release(self, release: Release, waiting: Collection[str], seen_s: int) -> None:
+    def _release(self, release: Release) -> None:
         decision, grounds = release.decision, release.grounds
-        now_s = self.clock.now_s()
-        if restraint := self.acting.momentary(seen_s, now_s, self.store, decision.user, waiting):
-            if restraint.code is Code.RATE:
-                self._complain(now_s)
-            self._write_down([(_marked(decision, restraint), grounds)])
-            return
         try:
             self._announce([(decision, grounds)])
         except AuditError as error:
@@ -155,8 +159,7 @@ class Executor:
         )
         self._report_outcome(decision, outcome, detail)
 
-    def _complain(self, now_s: int) -> None:
-        recent = self.acting.recent(now_s, self.store)
+    def _complain(self, recent: Counter[str], now_s: int) -> None:
         for user, count in recent.most_common(1):
             if self.sparingly.may(user, now_s):
                 log.warning(

@@ -112,19 +112,24 @@ class Acting:
         return None
 
     def momentary(
-        self, seen_s: int, now_s: int, store: Store, user: str = "", waiting: Collection[str] = ()
+        self,
+        seen_s: int,
+        now_s: int,
+        recent: Counter[str],
+        user: str = "",
+        waiting: Collection[str] = (),
     ) -> Restraint | None:
         """What keeps it from a release of ``user``'s job at this moment.
 
-        ``seen_s``: when the cluster was looked at. ``waiting``: users who have a successor that
-        waits.
+        ``seen_s``: when the cluster was looked at. ``recent``: as `recent` gives it. ``waiting``:
+        users who have a successor that waits.
         """
         if not 0 <= now_s - seen_s <= self.max_age_s:
             return Restraint(
                 Code.STALE,
                 f"the queue was read {now_s - seen_s} s ago; the limit is {self.max_age_s} s",
             )
-        return self._at_its_rate(user, waiting, now_s, store)
+        return self._at_its_rate(user, waiting, recent)
 
     def recent(self, now_s: int, store: Store) -> Counter[str]:
         """Releases of the last minute, by user.
@@ -152,12 +157,11 @@ class Acting:
         return None
 
     def _at_its_rate(
-        self, user: str, waiting: Collection[str], now_s: int, store: Store
+        self, user: str, waiting: Collection[str], recent: Counter[str]
     ) -> Restraint | None:
         """Who has had a release leaves one to each who waits and had none, but no more than half of
         them.
         """
-        recent = self.recent(now_s, store)
         others = sum(not recent[other] for other in set(waiting) - {user}) if recent[user] else 0
         kept = min(others, self.releases_per_minute // 2)
         if recent.total() < self.releases_per_minute - kept:

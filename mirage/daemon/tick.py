@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -139,15 +139,15 @@ def tick(
     now_s = clock.now_s()
     actions = observed(snapshot, store, clock, only_user=only_user, left_out=left_out)
     snapshot, pairs = _with_pasts(list(_pairs(seen, snapshot)), snapshot, store, now_s)
+    competing = _competing(seen)
     gains = store.gains(policy.name, now_s - DAY_S) if pairs else {}
     observations = [_observation(pair, snapshot, view, gains, now_s, step_s) for pair in pairs]
     for pair, observation, advice in zip(
         pairs, observations, _advices(policy, observations), strict=True
     ):
         digest = view.digest(snapshot.pool_of(observation.successor.partition))
-        grounds = replace(
-            _grounds(advice, observation, baselines), competing=_competing(seen, pair)
-        )
+        chain = pair.successor.user, pair.tag.chain_id
+        grounds = replace(_grounds(advice, observation, baselines), competing=competing[chain])
         actions.append(_decided(advice, observation, pair.tag, policy.name, digest, grounds))
     return actions
 
@@ -429,9 +429,9 @@ def _grounds(advice: Advice, observation: Observation, baselines: Sequence[Polic
     )
 
 
-def _competing(seen: Sequence[tuple[Job, ChainTag]], pair: _Pair) -> int:
-    chain = pair.successor.user, pair.tag.chain_id
-    return sum(job.is_queueing and (job.user, tag.chain_id) == chain for job, tag in seen)
+def _competing(seen: Sequence[tuple[Job, ChainTag]]) -> Counter[tuple[str, str]]:
+    """By user and chain: links that compete for nodes."""
+    return Counter((job.user, tag.chain_id) for job, tag in seen if job.is_queueing)
 
 
 def _decided(

@@ -23,7 +23,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import NamedTuple, NoReturn, TypeVar
 
 import hostlist
@@ -71,6 +71,8 @@ MAX_S = 2**53
 _MAX_ARRAY_TASKS = 4_000_001
 """The largest MaxArraySize (slurm.conf(5))."""
 _SPAN = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?(?::([1-9][0-9]{0,8}))?")
+_BLOCK = 1 << 20
+"""Characters of an answer that are split at once."""
 _SHOWN = 80
 """Characters of an unreadable answer that an error quotes."""
 
@@ -223,23 +225,26 @@ def queued_job(fields: Sequence[str], now_s: int) -> Job:
     if state is JobState.UNKNOWN:
         state = _by_nodes(shown, now_s)
     eligible_s, start_s, end_s = _queued_times(shown, state)
+    counts = _counts(shown["tres-alloc"])
     return Job(
         job_id=_number(shown["JobID"]),
         user=_user(shown["UserName"]),
         partition=_word(shown["Partition"]),
-        account="" if shown["Account"] == "(null)" else shown["Account"],
+        account="" if shown["Account"] == "(null)" else _shared(shown["Account"]),
         state=state,
         nodes=_count(shown["NumNodes"]),
         submit_s=_needed(_time(shown["SubmitTime"])),
         time_limit_s=_limit(shown["TimeLimit"]),
-        reason="" if shown["Reason"] == "None" else shown["Reason"],
+        reason="" if shown["Reason"] == "None" else _shared(shown["Reason"]),
         eligible_s=_eligible(eligible_s, start_s, end_s or now_s),
         begin_s=_begin(eligible_s, start_s, end_s or now_s),
         start_s=start_s,
         end_s=end_s,
         dependency="" if shown["Dependency"] == "(null)" else shown["Dependency"],
         priority=_number(priority or "0"),
-        **_counts(shown["tres-alloc"])._asdict(),
+        gpus=counts.gpus,
+        cpus=counts.cpus,
+        memory_mib=counts.memory_mib,
         exit_code=_exit_code(shown["exit_code"]),
         comment="" if shown["Comment"] == "(null)" else shown["Comment"],
         name=_job_name(shown["Name"]),
@@ -250,6 +255,13 @@ def queued_job(fields: Sequence[str], now_s: int) -> Job:
     )
 
 
+@lru_cache(maxsize=1 << 12)
+def _shared(text: str) -> str:
+    """Jobs with the same text share one, which saves memory."""
+    return text
+
+
+@lru_cache(maxsize=1 << 12)
 def _job_name(text: str) -> str:
     """For people to read: no control characters, which a terminal would obey, and no long text."""
     shown = "".join(each if each.isprintable() else "?" for each in text[: MAX_NAME + 1])
@@ -269,9 +281,8 @@ def _queued_times(
     shown: Mapping[str, str], state: JobState
 ) -> tuple[int | None, int | None, int | None]:
     """Eligible, start and end; what squeue only estimates is None."""
-    eligible_s, start_s, end_s = (
-        _time(shown[name]) for name in ("EligibleTime", "StartTime", "EndTime")
-    )
+    eligible_s, start_s = _time(shown["EligibleTime"]), _time(shown["StartTime"])
+    end_s = _time(shown["EndTime"])
     if state in _NOT_STARTED or (state in _ENDED and shown["NodeList"] in _NO_NODES):
         start_s = None  # an estimate or, of a job that was cancelled while pending, its end
     if state not in _ENDED:
@@ -470,12 +481,14 @@ def _needed(at_s: int | None) -> int:
     return at_s
 
 
+@lru_cache(maxsize=1 << 12)
 def _word(text: str) -> str:
     if text.split() != [text]:
         raise ValueError(f"{text!r} is no name")
     return text
 
 
+@lru_cache(maxsize=1 << 12)
 def _user(text: str) -> str:
     """Directories have names with blanks."""
     if not text.strip() or "\n" in text:
@@ -593,18 +606,16 @@ def _framed(text: str, nonce: str) -> Iterator[tuple[int, list[str]]]:
     """Rows of squeue, whose fields all end with the nonce, and that end with a newline. With the
     line of each. Lines between them are no user's.
     """
-    width, pieces = len(SQUEUE_FIELDS), text.split(nonce)
-    rest = pieces[-1]
-    if text and (len(pieces) == 1 or len(pieces) % width != 1 or not _is_between(rest)):
-        line = 1 if len(pieces) == 1 else text.count("\n") + 1
+    width, count, rest = len(SQUEUE_FIELDS), text.count(nonce), text.rpartition(nonce)[2]
+    if text and (not count or count % width or not _is_between(rest)):
+        line = text.count("\n") + 1 if count else 1
         _nonsense("squeue", line, rest, "cut short, or something foreign in it")
-    line = 1
-    for start in range(0, len(pieces) - 1, width):
-        fields = pieces[start : start + width]
+    line, pieces = 1, _pieces(text, nonce)
+    for number, fields in enumerate(iter(lambda: list(islice(pieces, width)), [])):
         before, newline, fields[0] = fields[0].rpartition("\n")
-        if start and not newline:
+        if number and not newline:
             _nonsense("squeue", line, "|".join(fields), f"expected a new line before {fields[0]!r}")
-        line += bool(start)
+        line += bool(number)
         _note_lines("squeue", line, before.split("\n"))
         yield line + before.count("\n") + bool(before), fields
         line += before.count("\n") + bool(before) + fields[-1].count("\n")
@@ -624,6 +635,18 @@ def _note_lines(command: str, number: int, lines: Iterable[str]) -> None:
         if line.startswith("CLUSTER:"):
             _nonsense(command, number, line, "an answer of another cluster")
         note_once(f"{command}: a line that is no row of it is left out: {_shown(line)}")
+
+
+def _pieces(text: str, end: str) -> Iterator[str]:
+    """What stands before each ``end``. Not all at once: 100,000 jobs have two million pieces."""
+    first = 0
+    while True:
+        last = text.find(end, first + _BLOCK)
+        last = last if last >= 0 else text.rfind(end, first)
+        if last < 0:
+            return
+        yield from text[first:last].split(end)
+        first = last + len(end)
 
 
 def _lines(command: str, text: str, width: int) -> Iterator[tuple[int, list[str]]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, overload
 
@@ -21,7 +22,63 @@ NO_LIMIT = 0
 MOST_NAMES = 3
 
 
-class Alike(NamedTuple):
+class Requests(NamedTuple):
+    """What jobs ask for, as columns: (jobs,) each."""
+
+    names: Sequence[str]
+    """Each partition, or list of partitions, once."""
+    partition: NDArray[np.int32]
+    """Its place in ``names``."""
+    nodes: NDArray[np.int64]
+    limit_s: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, jobs: Collection[Job] | Collection[WaitSample]) -> Requests:
+        names = sorted({job.partition for job in jobs})
+        codes = {name: code for code, name in enumerate(names)}
+        return cls(
+            names,
+            np.array([codes[job.partition] for job in jobs], dtype=np.int32),
+            np.array([job.nodes for job in jobs], dtype=np.int64),
+            np.array([job.time_limit_s or NO_LIMIT for job in jobs], dtype=np.int64),
+        )
+
+    def followed_by(self, others: Requests, first: int) -> Requests:
+        """These from place ``first`` on, and then ``others``, whose partitions all are among these."""
+        places = np.array([self.names.index(name) for name in others.names], dtype=np.int32)
+        return Requests(
+            self.names,
+            np.concatenate([self.partition[first:], places[others.partition]]),
+            np.concatenate([self.nodes[first:], others.nodes]),
+            np.concatenate([self.limit_s[first:], others.limit_s]),
+        )
+
+
+class Likeness(NamedTuple):
+    """What a job must ask for to be like another one."""
+
+    partitions: frozenset[str] | None
+    """One of these; None: any."""
+    nodes: int | None = None
+    """Within a factor of two; None: any number."""
+    limit_s: int | None = None
+    """Likewise."""
+
+    def among(self, requests: Requests) -> Mask:
+        """(jobs,): which of them do."""
+        chosen = np.ones(len(requests.nodes), dtype=bool)
+        if self.partitions is not None:
+            named = [not self.partitions.isdisjoint(name.split(",")) for name in requests.names]
+            chosen &= np.array(named, dtype=bool)[requests.partition]
+        if self.nodes is not None:
+            chosen &= _within_factor_2(requests.nodes, self.nodes)
+        if self.limit_s is not None:
+            chosen &= _within_factor_2(requests.limit_s, self.limit_s)
+        return chosen
+
+
+@dataclass(frozen=True, eq=False)
+class Alike:
     """Jobs that are compared with one."""
 
     wait_s: Floats
@@ -32,29 +89,8 @@ class Alike(NamedTuple):
     """What they have in common with it, for people: `like jobs`, `jobs of partition gpu, of any
     size,`.
     """
-    is_like: Callable[[Job], bool]
-    """Whether another job of the pool is as much like it."""
-
-
-class WaitColumns(NamedTuple):
-    """(samples,) each."""
-
-    partition: NDArray[np.int32]
-    """A number for each name."""
-    nodes: NDArray[np.int64]
-    limit_s: NDArray[np.int64]
-    wait_s: Floats
-    start_s: Floats
-
-
-def _columns(samples: Sequence[WaitSample], codes: Mapping[str, int]) -> WaitColumns:
-    return WaitColumns(
-        np.array([codes[sample.partition] for sample in samples], dtype=np.int32),
-        np.array([sample.nodes for sample in samples], dtype=np.int64),
-        np.array([sample.time_limit_s or NO_LIMIT for sample in samples], dtype=np.int64),
-        np.array([sample.wait_s for sample in samples], dtype=np.float64),
-        np.array([sample.start_s for sample in samples], dtype=np.float64),
-    )
+    likeness: Likeness
+    """What another job of the pool must ask for to be as much like it."""
 
 
 class Waits(Sequence[WaitSample]):
@@ -68,11 +104,19 @@ class Waits(Sequence[WaitSample]):
         """``sharing``: by partition those that share a node with it (`Snapshot.sharing`); None: all
         do.
         """
-        self._samples = samples
-        self._sharing = sharing
-        names = {sample.partition for sample in samples}
-        self._codes = {name: code for code, name in enumerate(sorted(names))}
-        self._columns = _columns(samples, self._codes)
+        self._fill(samples, sharing, Requests.of(samples), *_times(samples))
+
+    def _fill(
+        self,
+        samples: Sequence[WaitSample],
+        sharing: Mapping[str, frozenset[str]] | None,
+        requests: Requests,
+        wait_s: Floats,
+        start_s: Floats,
+    ) -> None:
+        self._samples, self._sharing, self._requests = samples, sharing, requests
+        self.wait_s, self._start_s = wait_s, start_s
+        self._answers: dict[tuple[str, int, int, int], Alike] = {}
 
     def followed_by(
         self, samples: Sequence[WaitSample], sharing: Mapping[str, frozenset[str]] | None
@@ -82,18 +126,16 @@ class Waits(Sequence[WaitSample]):
         """
         dropped = self._dropped(samples)
         new = samples[len(self) - dropped :] if dropped is not None else samples
-        if dropped is None or any(sample.partition not in self._codes for sample in new):
+        if dropped is None or any(sample.partition not in self._requests.names for sample in new):
             return Waits(samples, sharing)
         waits = Waits((), sharing)
-        waits._samples, waits._codes = samples, self._codes
-        added = _columns(new, self._codes)
-        old = self._columns
-        waits._columns = WaitColumns(
-            np.concatenate([old.partition[dropped:], added.partition]),
-            np.concatenate([old.nodes[dropped:], added.nodes]),
-            np.concatenate([old.limit_s[dropped:], added.limit_s]),
-            np.concatenate([old.wait_s[dropped:], added.wait_s]),
-            np.concatenate([old.start_s[dropped:], added.start_s]),
+        wait_s, start_s = _times(new)
+        waits._fill(
+            samples,
+            sharing,
+            self._requests.followed_by(Requests.of(new), dropped),
+            np.concatenate([self.wait_s[dropped:], wait_s]),
+            np.concatenate([self._start_s[dropped:], start_s]),
         )
         return waits
 
@@ -107,10 +149,6 @@ class Waits(Sequence[WaitSample]):
         last = len(self) - first - 1
         follows = last < len(samples) and samples[last] is self._samples[-1]
         return first if follows else None
-
-    @property
-    def wait_s(self) -> Floats:
-        return self._columns.wait_s
 
     def __len__(self) -> int:
         return len(self._samples)
@@ -130,20 +168,39 @@ class Waits(Sequence[WaitSample]):
         Same partition, size and time limit within a factor of two; else same partition and size;
         else same partition; else like size in all partitions that share a node with it, and then
         the words say which. With fewer: those of the same partition, or of these; perhaps none. A
-        job whose limit backfill may shorten fits where one of its --time-min does.
+        job whose limit backfill may shorten fits where one of its --time-min does. What was asked
+        once is kept: many chains ask for the same.
         """
-        narrowing = list(self._narrowing(job))
-        for alike, words, is_like in narrowing:
-            if int(alike.sum()) >= at_least:
-                return self._answer(alike, words, is_like)
-        for alike, words, is_like in narrowing[-2:]:
-            if alike.any():
-                return self._answer(alike, words, is_like)
-        alike, _, is_like = narrowing[-1]
-        return self._answer(alike, f"jobs for the nodes of {job.partition}", is_like)
+        key = job.partition, job.nodes, job.time_min_s or job.time_limit_s or NO_LIMIT, at_least
+        if key not in self._answers:
+            self._answers[key] = self._like(*key)
+        return self._answers[key]
 
-    def _answer(self, alike: Mask, words: str, is_like: Callable[[Job], bool]) -> Alike:
-        return Alike(self.wait_s[alike], self._eligible_s[alike], words, is_like)
+    def _like(self, partition: str, nodes: int, limit_s: int, at_least: int) -> Alike:
+        names = frozenset(partition.split(","))
+        narrowing = [
+            (likeness, likeness.among(self._requests))
+            for likeness in (
+                Likeness(names, nodes, limit_s),
+                Likeness(names, nodes),
+                Likeness(names),
+                Likeness(self._rivals(names), nodes),
+            )
+        ]
+        enough = (at for at, (_, mask) in enumerate(narrowing) if int(mask.sum()) >= at_least)
+        any_last = (at for at in (2, 3) if narrowing[at][1].any())
+        at = next(enough, next(any_last, None))
+        likeness, mask = narrowing[3 if at is None else at]
+        words = (
+            f"jobs for the nodes of {partition}" if at is None else self._words(at, partition, mask)
+        )
+        return Alike(self.wait_s[mask], self._eligible_s[mask], words, likeness)
+
+    def _words(self, at: int, partition: str, mask: Mask) -> str:
+        if at < len(_NARROW):
+            return _NARROW[at]
+        where = self.partitions(these=mask)
+        return f"jobs of {where} and like size, as too few of {partition} have started,"
 
     def backlog(self, at_s: Floats) -> Floats:
         """Node-seconds, by time limits, of these jobs that were queued at each time. A job without
@@ -154,13 +211,13 @@ class Waits(Sequence[WaitSample]):
 
     @cached_property
     def _eligible_s(self) -> Floats:
-        return np.asarray(self._columns.start_s - self.wait_s, dtype=np.float64)
+        return np.asarray(self._start_s - self.wait_s, dtype=np.float64)
 
     @cached_property
     def _backlog(self) -> tuple[Floats, Floats]:
         """The times at which the backlog changed, and the backlog before the first and after each."""
-        work = self._columns.nodes.astype(np.float64) * self._columns.limit_s
-        times_s = np.concatenate([self._eligible_s, self._columns.start_s])
+        work = self._requests.nodes.astype(np.float64) * self._requests.limit_s
+        times_s = np.concatenate([self._eligible_s, self._start_s])
         order = np.argsort(times_s, kind="stable")
         changes = np.concatenate([work, -work])[order]
         return times_s[order], np.concatenate([[0.0], np.cumsum(changes)])
@@ -169,59 +226,34 @@ class Waits(Sequence[WaitSample]):
         """Where these jobs (the ``last`` ones) ran, for people: `partition gpu`, `partitions debug,
         gpu`.
         """
-        ran = self._columns.partition if these is None else self._columns.partition[these]
+        ran = self._requests.partition if these is None else self._requests.partition[these]
         seen = set(ran[-last if last else 0 :].tolist())
-        names = sorted(name for name, code in self._codes.items() if code in seen)
+        names = [name for code, name in enumerate(self._requests.names) if code in seen]
         more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
         return f"partition{'s' if len(names) > 1 else ''} {', '.join(names[:MOST_NAMES])}{more}"
 
-    def _narrowing(self, job: Job) -> Iterator[tuple[Mask, str, Callable[[Job], bool]]]:
-        """Masks from most to least alike, and the same test for a single job."""
-        names = set(job.partition.split(","))
-        limit_s = job.time_min_s or job.time_limit_s or NO_LIMIT
-        codes = [self._codes[name] for name in names if name in self._codes]
-        partition = np.isin(self._columns.partition, codes)
-        size = partition & _within_factor_2(self._columns.nodes, job.nodes)
-
-        def shares_partition(other: Job) -> bool:
-            return not names.isdisjoint(other.partition.split(","))
-
-        def has_size(other: Job) -> bool:
-            return shares_partition(other) and _is_within_factor_2(other.nodes, job.nodes)
-
-        def has_limit(other: Job) -> bool:
-            return has_size(other) and _is_within_factor_2(other.time_limit_s or NO_LIMIT, limit_s)
-
-        limit = size & _within_factor_2(self._columns.limit_s, limit_s)
-        yield limit, "like jobs", has_limit
-        yield size, "jobs of like size and any time limit", has_size
-        yield partition, "jobs of the same partition and any size", shares_partition
-        rivals = self._rivals(names)
-        near_codes = [
-            code for name, code in self._codes.items() if rivals is None or name in rivals
-        ]
-        near = np.isin(self._columns.partition, near_codes) & _within_factor_2(
-            self._columns.nodes, job.nodes
-        )
-
-        def competes(other: Job) -> bool:
-            is_near = rivals is None or not rivals.isdisjoint(other.partition.split(","))
-            return is_near and _is_within_factor_2(other.nodes, job.nodes)
-
-        where = self.partitions(these=near)
-        words = f"jobs of {where} and like size, as too few of {job.partition} have started,"
-        yield near, words, competes
-
-    def _rivals(self, names: set[str]) -> set[str] | None:
+    def _rivals(self, names: frozenset[str]) -> frozenset[str] | None:
         """The partitions that share a node with one of these; None: all."""
         if self._sharing is None:
             return None
-        return {rival for name in names for rival in self._sharing.get(name, {name})}
+        return frozenset(rival for name in names for rival in self._sharing.get(name, {name}))
+
+
+_NARROW = (
+    "like jobs",
+    "jobs of like size and any time limit",
+    "jobs of the same partition and any size",
+)
+"""What the jobs of the first three kinds of likeness are called."""
+
+
+def _times(samples: Sequence[WaitSample]) -> tuple[Floats, Floats]:
+    """Waits and starts, (samples,) each."""
+    return (
+        np.array([sample.wait_s for sample in samples], dtype=np.float64),
+        np.array([sample.start_s for sample in samples], dtype=np.float64),
+    )
 
 
 def _within_factor_2(values: NDArray[np.int64], value: int) -> Mask:
     return (values <= 2 * value) & (value <= 2 * values)
-
-
-def _is_within_factor_2(one: int, other: int) -> bool:
-    return one <= 2 * other and other <= 2 * one

@@ -360,7 +360,9 @@ class SqlStore:
     def _rows(self, query: Select[Any]) -> list[_Row]:
         try:
             with self._using(self._engine) as connection:
-                return [dict(row) for row in connection.execute(query).mappings()]
+                found = connection.execute(query)
+                names = tuple(found.keys())
+                return [dict(zip(names, row, strict=True)) for row in found]
         except LookupError as error:  # of SQLAlchemy's Enum
             raise StoreError(
                 f"Store {self._where}: a newer Mirage wrote a word that this one lacks: {error}"

@@ -16,7 +16,7 @@ from mirage.ports import Observation
 from mirage.provision.learn.episode import HISTORY, STEP_S, Episode, Ints, PairJob
 from mirage.state.encoder import HistoryStep, JobMatrix, JobPair, Vectors
 from mirage.state.history import History
-from mirage.state.likeness import Alike, WaitColumns, Waits
+from mirage.state.likeness import Requests, Waits
 from mirage.state.variables import NODES, QUEUED, RUNNING
 
 KEPT_S = 7 * 86_400
@@ -64,23 +64,14 @@ class PoolWaits(Waits):
 
     def __init__(self, starts: PoolStarts, first: int, last: int) -> None:
         part = slice(first, last)
-        self._sharing = None
-        self._codes = {PARTITION: 0}
-        self._columns = WaitColumns(
-            partition=np.zeros(last - first, dtype=np.int32),
-            nodes=starts.nodes[part],
-            limit_s=starts.limit_s[part],
-            wait_s=starts.wait_s[part].astype(np.float64),
-            start_s=starts.start_s[part].astype(np.float64),
+        places = np.zeros(last - first, dtype=np.int32)
+        self._fill(
+            (),
+            None,
+            Requests([PARTITION], places, starts.nodes[part], starts.limit_s[part]),
+            starts.wait_s[part].astype(np.float64),
+            starts.start_s[part].astype(np.float64),
         )
-        self._alike: dict[tuple[PairJob, int], Alike] = {}
-
-    def like(self, job: Job, at_least: int) -> Alike:
-        """Kept: the same is asked for each ratio of penalties."""
-        key = PairJob(job.nodes, job.time_limit_s or 0, 0), at_least
-        if key not in self._alike:
-            self._alike[key] = super().like(replace(job, partition=PARTITION), at_least)
-        return self._alike[key]
 
     def __len__(self) -> int:
         return len(self.wait_s)
@@ -97,14 +88,13 @@ class PoolWaits(Waits):
         return self._sample(range(len(self))[index])
 
     def _sample(self, row: int) -> WaitSample:
-        columns = self._columns
         return WaitSample(
             job_id=0,
             partition=PARTITION,
-            nodes=int(columns.nodes[row]),
-            time_limit_s=int(columns.limit_s[row]) or None,
-            start_s=int(columns.start_s[row]),
-            wait_s=int(columns.wait_s[row]),
+            nodes=int(self._requests.nodes[row]),
+            time_limit_s=int(self._requests.limit_s[row]) or None,
+            start_s=int(self._start_s[row]),
+            wait_s=int(self.wait_s[row]),
         )
 
 

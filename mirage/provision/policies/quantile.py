@@ -104,7 +104,7 @@ def least_later(law: WaitLaw, observation: Observation) -> float:
 
 
 def _advise(observation: Observation, queue: QueueState, words: str) -> Advice:
-    law = queue.law_of_backlog()
+    law = queue.law_of_backlog
     remaining_s, penalties = observation.remaining_s, observation.penalties
     assert remaining_s is not None
     level = penalties.interruption / (penalties.interruption + penalties.overlap)

@@ -17,9 +17,9 @@ from mirage.domain import Job, Snapshot, WaitSample
 from mirage.provision.learn.episode import Floats
 from mirage.provision.policies.heuristics import nodes_are_free
 from mirage.provision.policies.wait_law import WaitLaw, wait_law
-from mirage.provision.starts.forecast import JobShape, QuantileCalibration, StartForecast
+from mirage.provision.starts.forecast import QuantileCalibration, StartForecast
 from mirage.reasons import BEFORE_ELIGIBLE, kind_of
-from mirage.state.likeness import Alike, Waits
+from mirage.state.likeness import Alike, Requests, Waits
 from mirage.state.waits import WaitBook
 
 LAST, AT_LEAST = 100, 20
@@ -49,22 +49,18 @@ class LikeJobs(NamedTuple):
     def of(cls, job: Job, samples: Sequence[WaitSample], snapshot: Snapshot) -> LikeJobs:
         """``samples``: of the job's pool, oldest start first; ``snapshot``: the queue now."""
         alike = Waits(samples).like(job, AT_LEAST)
-        starts_s = np.array(
-            [sample.start_s for sample in samples if alike.is_like(_as_job(sample))],
-            dtype=np.float64,
-        )
         pool = snapshot.pool_of(job.partition)
-        waiting_s = [
-            other.eligible_s
+        waiting = [
+            other
             for other in snapshot.jobs
             if other.is_queueing
             and other.eligible_s is not None
             and other.job_id != job.job_id
             and snapshot.pool_of(other.partition) == pool
-            and alike.is_like(other)
         ]
-        open_s = np.array(waiting_s, dtype=np.float64)
-        return cls(alike, starts_s - alike.wait_s, alike.wait_s, open_s, snapshot.at_s)
+        since_s = np.array([other.eligible_s for other in waiting], dtype=np.float64)
+        open_s = since_s[alike.likeness.among(Requests.of(waiting))]
+        return cls(alike, alike.eligible_s, alike.wait_s, open_s, snapshot.at_s)
 
     def law_at(self, at_s: float) -> WaitLaw | None:
         """The law as it could be known at that time; None: no like job had started."""
@@ -182,10 +178,3 @@ def _words(calibration: QuantileCalibration) -> str:
     if not calibration.cases:
         return "; too few of them to check the range"
     return f"; the range is checked on the last {calibration.cases} waits"
-
-
-def _as_job(sample: WaitSample) -> Job:
-    shape = JobShape(
-        nodes=sample.nodes, time_limit_s=sample.time_limit_s, partition=sample.partition
-    )
-    return shape.job(sample.job_id, "", sample.start_s)

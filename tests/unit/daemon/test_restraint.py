@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -197,11 +198,11 @@ def intent_at(store: SqlStore, at_s: int) -> None:
 def test_the_rate_is_counted_in_the_store_so_that_a_restart_begins_no_new_minute():
     store, acting = SqlStore.open("sqlite://"), replace(ENFORCE, releases_per_minute=2)
     intent_at(store, 1000)
-    assert acting.momentary(1010, 1010, store) is None
+    assert acting.momentary(1010, 1010, acting.recent(1010, store)) is None
     intent_at(store, 1005)
-    assert acting.momentary(1010, 1010, store).code is Code.RATE
-    assert acting.momentary(1060, 1060, store) is None
-    assert acting.momentary(100, 100, store) is None, (
+    assert acting.momentary(1010, 1010, acting.recent(1010, store)).code is Code.RATE
+    assert acting.momentary(1060, 1060, acting.recent(1060, store)) is None
+    assert acting.momentary(100, 100, acting.recent(100, store)) is None, (
         "a clock that went back must not stop the service for hours"
     )
 
@@ -292,7 +293,7 @@ def test_what_comes_after_a_release_without_answer_is_written_down_and_not_tried
 
 @pytest.mark.parametrize("age_s", [301, -1])
 def test_nothing_is_acted_on_that_was_seen_too_long_ago(age_s):
-    restraint = ENFORCE.momentary(5000, 5000 + age_s, SqlStore.open("sqlite://"))
+    restraint = ENFORCE.momentary(5000, 5000 + age_s, Counter())
     assert restraint.code is Code.STALE
 
 

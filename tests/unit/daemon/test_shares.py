@@ -105,24 +105,29 @@ def released_of(
 def test_a_user_leaves_releases_to_those_who_wait() -> None:
     store = SqlStore.open("sqlite://")
     released_of(store, "bob", 3)
-    assert ENFORCE.momentary(1010, 1010, store, "bob", {"bob"}) is None, (
+    assert ENFORCE.momentary(1010, 1010, ENFORCE.recent(1010, store), "bob", {"bob"}) is None, (
         "an idle site's user may use all"
     )
-    restraint = ENFORCE.momentary(1010, 1010, store, "bob", {"alice", "bob"})
+    restraint = ENFORCE.momentary(1010, 1010, ENFORCE.recent(1010, store), "bob", {"alice", "bob"})
     assert restraint
     assert restraint.code is Code.RATE
-    assert ENFORCE.momentary(1010, 1010, store, "alice", {"alice", "bob"}) is None
+    assert (
+        ENFORCE.momentary(1010, 1010, ENFORCE.recent(1010, store), "alice", {"alice", "bob"})
+        is None
+    )
     released_of(store, "alice", 1)
-    assert ENFORCE.momentary(1010, 1010, store, "alice", {"alice"}), "the site's rate holds for all"
+    assert ENFORCE.momentary(1010, 1010, ENFORCE.recent(1010, store), "alice", {"alice"}), (
+        "the site's rate holds for all"
+    )
 
 
 def test_no_more_than_half_is_left_to_others() -> None:
     store = SqlStore.open("sqlite://")
     released_of(store, "bob", 1)
     others = {f"user{number}" for number in range(20)}
-    assert ENFORCE.momentary(1010, 1010, store, "bob", others) is None
+    assert ENFORCE.momentary(1010, 1010, ENFORCE.recent(1010, store), "bob", others) is None
     released_of(store, "bob", 1)
-    assert ENFORCE.momentary(1010, 1010, store, "bob", others)
+    assert ENFORCE.momentary(1010, 1010, ENFORCE.recent(1010, store), "bob", others)
 
 
 def test_the_log_names_who_takes_the_rate(caplog: pytest.LogCaptureFixture) -> None:

@@ -14,7 +14,7 @@ from mirage.domain import Action, JobState, Mode, Penalties, RunLaw, Snapshot
 from mirage.provision.policies.goodput import ByMode, Goodput
 from mirage.provision.policies.heuristics import Timer
 from mirage.provision.policies.registry import make_policy
-from mirage.provision.policies.wait_law import Begun, changed_law, least_loss, mixed, wait_law
+from mirage.provision.policies.wait_law import Begun, Changes, least_loss, mixed, wait_law
 from tests.unit.provision.test_policies import HOUR, job, observe, sample
 
 GOODPUT = Goodput(GoodputConfig(at_least=1, caution=1.0))
@@ -236,23 +236,25 @@ def test_a_changed_law_adds_what_waits_changed_by_within_a_day():
     """Waits of 5 h, and a day later of 7 h: 2 h more than the chain's last one. A fall below 0 is 0."""
     began = floats(*range(10), *range(24, 34))
     waits = floats(*[5] * 10, *[7] * 10)
-    law = changed_law(3 * HOUR, Begun(began, waits), NONE)
+    law = Changes.of(Begun(began, waits), NONE).law_after(3 * HOUR)
     assert law is not None
     assert set(law.waits_s / HOUR) == {5}
-    fallen = changed_law(3 * HOUR, Begun(began, waits[::-1]), NONE)
+    fallen = Changes.of(Begun(began, waits[::-1]), NONE).law_after(3 * HOUR)
     assert fallen is not None
     assert set(fallen.waits_s / HOUR) == {1}
-    ended = changed_law(0, Begun(began, waits[::-1]), NONE)
+    ended = Changes.of(Begun(began, waits[::-1]), NONE).law_after(0)
     assert ended is not None
     assert set(ended.waits_s) == {0}
 
 
 def test_a_changed_law_counts_waits_under_way_and_needs_some_to_compare():
     began, waits = floats(*range(10), *range(24, 34)), floats(*[0] * 20)
-    law = changed_law(0, Begun(began, waits), Begun(floats(*range(30, 40)), floats(*[9] * 10)))
+    law = Changes.of(
+        Begun(began, waits), Begun(floats(*range(30, 40)), floats(*[9] * 10))
+    ).law_after(0)
     assert law is not None
     assert law.share_above(9 * HOUR) == pytest.approx(0.5)
-    assert changed_law(0, Begun(began[:15], waits[:15]), NONE) is None
+    assert Changes.of(Begun(began[:15], waits[:15]), NONE).law_after(0) is None
 
 
 def starts(hours_and_waits):
