@@ -22,7 +22,7 @@ from mirage.daemon.cycle_guard import CycleGuard
 from mirage.daemon.drift_alarm import DriftAlarm
 from mirage.daemon.last_cycle import LastCycle
 from mirage.daemon.metrics import Metrics, exposed
-from mirage.daemon.observers import Observer, RoutingTable
+from mirage.daemon.observers import AgreementLog, Observer, RoutingTable
 from mirage.daemon.restraint import Acting
 from mirage.daemon.scheduler import run_forever
 from mirage.daemon.socket import Door, Source, serving
@@ -143,7 +143,9 @@ class _Service:
             alarm = self._drift_alarm
             source = Source(
                 store=self._store,
-                notice=(lambda: alarm.words) if alarm else str,
+                notice=lambda: " ".join(
+                    filter(None, (alarm.words if alarm else "", self._agreement.words))
+                ),
                 door=door,
                 quota=self._quota,
                 queue_read_s=lambda: self._daemon.queue_read_s,
@@ -199,8 +201,13 @@ class _Service:
             self._options.acting.mode,
             lambda: policy.model if isinstance(policy, Reloading) else None,
         )
-        some = (routing_table(self._config), self._metrics, self._last_cycle, audit)
+        table = routing_table(self._config)
+        some = (table, self._metrics, self._last_cycle, self._agreement, audit)
         return tuple(observer for observer in some if observer is not None)
+
+    @cached_property
+    def _agreement(self) -> AgreementLog:
+        return AgreementLog(looks=1 if self._options.once else 2)
 
     @cached_property
     def _metrics(self) -> Metrics | None:
@@ -213,7 +220,10 @@ class _Service:
         if self._options.once or not self._options.open_page:
             return None
         return LastCycle(
-            acting=self._options.acting, policy=self._policy.name, poll_s=self._config.daemon.poll_s
+            acting=self._options.acting,
+            policy=self._policy.name,
+            poll_s=self._config.daemon.poll_s,
+            agreement=self._agreement,
         )
 
     @cached_property

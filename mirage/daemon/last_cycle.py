@@ -8,9 +8,9 @@ lock and hold up nobody.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from mirage.daemon.observers import Observer
+from mirage.daemon.observers import AgreementLog, Observer
 from mirage.daemon.restraint import Acting
 from mirage.domain import Decision, Snapshot
 
@@ -41,6 +41,7 @@ class LastCycle(Observer):
     acting: Acting
     policy: str
     poll_s: int
+    agreement: AgreementLog = field(default_factory=AgreementLog)
     view: CycleView | None = None
     result: CycleResult | None = None
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mirage.errors import MirageError
+from mirage.slurm.agreement import Disagreement, of_snapshot
 
 if TYPE_CHECKING:
     from mirage.chain.handoff import Handoff
@@ -64,3 +65,28 @@ class RoutingTable(Observer):
             self.publish(snapshot)
         except MirageError as error:
             log.warning("routing: nothing published: %s", error)
+
+
+@dataclass(kw_only=True)
+class AgreementLog(Observer):
+    """Logs answers of Slurm that disagree: each kind once while it lasts."""
+
+    looks: int = 2
+    """Cycles in a row that must see it: squeue and sinfo are asked one after the other."""
+    now: Mapping[str, Disagreement] = field(default_factory=dict)
+    """Those that last, by kind."""
+    _seen: Mapping[str, int] = field(default_factory=dict)
+    """In how many cycles in a row."""
+
+    def queue_read(self, snapshot: Snapshot) -> None:
+        found = {each.kind: each for each in of_snapshot(snapshot)}
+        self._seen = {kind: self._seen.get(kind, 0) + 1 for kind in found}
+        for kind, each in found.items():
+            if self._seen[kind] == self.looks:
+                log.warning("%s. %s %s", each, each.why, each.do)
+        self.now = {kind: each for kind, each in found.items() if self._seen[kind] >= self.looks}
+
+    @property
+    def words(self) -> str:
+        """For people; empty: all agree."""
+        return " ".join(f"Slurm's answers disagree: {each.what}." for each in self.now.values())

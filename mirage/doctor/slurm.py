@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from mirage.chain.durations import format_duration
 from mirage.doctor.finding import Diagnosis, error, note, ok, warning
 from mirage.doctor.survey import HISTORY_DAYS, Site
-from mirage.domain import Settings
+from mirage.domain import Settings, Snapshot
 from mirage.errors import ClusterError
+from mirage.slurm.agreement import Disagreement, of_settings, of_snapshot
 from slurm_sim.config import ClusterConfig, Params
 
 TESTED_RELEASES = ("22.05", "24.11", "26.05")
@@ -34,16 +35,31 @@ def check_slurm(site: Site, poll_s: int) -> Iterator[Diagnosis]:
     yield _release(site.settings)
     if not site.settings.parameters:
         yield from _queue(site)
+        yield from _agreement(site)
         yield _hidden_configuration()
         yield from _records(site)
         return
     yield _clock(site)
     yield from _queue(site)
+    yield from _agreement(site)
     yield _priority(site.settings)
     yield from _scheduler(site.live, site.settings)
     yield from _accounting(site, site.settings, poll_s)
     yield _over_time(site.settings, site.live)
     yield _plugin(site.settings)
+
+
+def _agreement(site: Site) -> Iterator[Diagnosis]:
+    """Answers that disagree."""
+    found: list[Disagreement] = []
+    if isinstance(site.snapshot, Snapshot):
+        found += of_snapshot(site.snapshot)
+    if isinstance(site.settings, Settings) and isinstance(site.live, ClusterConfig):
+        found += of_settings(site.settings, site.live)
+    for each in found:
+        yield warning(f"agreement: {each.kind}", str(each), each.why, each.do)
+    if not found:
+        yield ok("agreement", "squeue, sinfo and scontrol agree")
 
 
 def _hidden_configuration() -> Diagnosis:

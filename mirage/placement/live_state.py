@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -17,10 +17,11 @@ from mirage.placement.nvidia import GpuLinks, parse_topo
 from mirage.placement.opt_in import OptIn, parse_opt_in
 from mirage.placement.packing import best_fit
 from mirage.placement.profiles import Profile
-from mirage.placement.slurm_topology import read_switches, slurm_topology
+from mirage.placement.slurm_topology import is_outside, read_switches, slurm_topology
 from mirage.placement.speed import SpeedModel
 from mirage.placement.topology import Bools, Floats, Topology
 from mirage.ports import Cluster
+from mirage.slurm.agreement import of_gpus
 from mirage.slurm.job_details import JobDetails, NodeShare, read_details
 from mirage.slurm.parsing import known_state
 from mirage.slurm.resources import NodeUse, read_node_use
@@ -175,7 +176,12 @@ def read_state(
     ``own_lists``: node lists that moves have set, by job id; they tie no job. Raises ClusterError, InputError.
     """
     snapshot, use = cluster.snapshot(), read_node_use(runner)
-    asked = [job for job in snapshot.jobs if job.gpus and job.state.has_nodes]
+    uncounted = of_gpus(use, snapshot).keys()
+    asked = [
+        job
+        for job in snapshot.jobs
+        if job.state.has_nodes and (job.gpus or not uncounted.isdisjoint(job.node_names))
+    ]
     asked += waiting_jobs(snapshot)[:MOST_WAITING]
     details = {
         job.job_id: found for job in asked if (found := _details(runner, job.job_id)) is not None
@@ -219,14 +225,21 @@ def live_state(
 ) -> LiveState:
     """What Slurm's answers come to. Raises InputError."""
     topology = _topology(use, network)
+    uncounted = of_gpus(use, snapshot)
+    snapshot = replace(snapshot, jobs=_with_gpus(snapshot.jobs, uncounted.keys(), details))
     build = _Builder(topology=topology, places=_places(topology))
     # Who knows its GPUs' numbers goes first; the others get what is left.
     known = sorted(
-        (job for job in snapshot.jobs if job.job_id in details and job.state.has_nodes),
+        (
+            job
+            for job in snapshot.jobs
+            if job.gpus and job.job_id in details and job.state.has_nodes
+        ),
         key=lambda job: (not details[job.job_id].fits(job), job.job_id),
     )
     jobs = tuple(build.job(job, details[job.job_id]) for job in known)
     waiting = tuple(waiting_jobs(snapshot))
+    rooms = build.rooms(use, snapshot)
     distance, per_root = _work([each.opt_in for each in jobs], assumptions)
     return LiveState(
         at_s=snapshot.at_s,
@@ -238,12 +251,48 @@ def live_state(
             job.job_id: details[job.job_id] for job in waiting if job.job_id in details
         },
         pending=tuple(job for job in snapshot.jobs if job.is_pending),
-        rooms=build.rooms(use, snapshot),
+        rooms=rooms,
         minibatch_distance=distance,
         reduction_per_root_s=per_root,
         usual_work=_work([None], assumptions),
-        notes=(*build.notes, *_too_large(waiting, topology)),
+        notes=(
+            *build.notes,
+            *_too_large(waiting, topology),
+            *_outside(topology),
+            *_uncounted(uncounted),
+        ),
     )
+
+
+def _with_gpus(
+    jobs: Sequence[Job], nodes: Collection[str], details: Mapping[int, JobDetails]
+) -> tuple[Job, ...]:
+    """Jobs that squeue shows without GPUs, with those that scontrol says they have on these nodes."""
+    return tuple(
+        replace(job, gpus=sum(share.gpus for share in details[job.job_id].shares))
+        if job.job_id in details and not job.gpus and not set(nodes).isdisjoint(job.node_names)
+        else job
+        for job in jobs
+    )
+
+
+def _outside(topology: Topology) -> list[str]:
+    if not (nodes := sorted({gpu.node for gpu in topology.gpus if is_outside(gpu)})):
+        return []
+    return [
+        f"{', '.join(nodes)}: on no switch and in no block; a network to there is assumed, and no job"
+        " is moved there"
+    ]
+
+
+def _uncounted(gpus: Mapping[str, int]) -> list[str]:
+    if not gpus:
+        return []
+    return [
+        f"squeue shows no job with the {sum(gpus.values())} GPUs that are in use on"
+        f" {', '.join(sorted(gpus))}: they are as scontrol says, and what waiting jobs ask for is not"
+        " known; AccountingStorageTRES=gres/gpu counts them"
+    ]
 
 
 def _topology(use: Sequence[NodeUse], network: NetworkText) -> Topology:
@@ -319,18 +368,32 @@ class _Builder:
             state = states.get(node.name)
             gpus = np.zeros(len(self.topology), dtype=bool)
             gpus[self.places[node.name]] = True
+            first = self.topology.gpus[self.places[node.name][0]]
             found[node.name] = TargetNode(
                 partitions=node.partitions,
                 gpu_type=node.gpu_type,
-                rack=self.topology.gpus[self.places[node.name][0]].rack,
-                gpus=gpus & ~self.taken,
+                rack=first.rack,
+                gpus=self._free(gpus, node),
                 cpus=node.free[1],
                 memory_mib=node.free[2],
                 members=gpus,
                 tenants=frozenset(tenants.get(node.name, ())),
-                takes_jobs=bool(state and state.up and not state.flags & _BUSY),
+                takes_jobs=bool(
+                    state and state.up and not state.flags & _BUSY and not is_outside(first)
+                ),
             )
         return found
+
+    def _free(self, gpus: Bools, node: NodeUse) -> Bools:
+        """Those of the node that no job has; no more of them than sinfo says are free."""
+        free: Bools = gpus & ~self.taken
+        hidden = int(free.sum()) - node.free[0]
+        if hidden > 0:
+            free[np.nonzero(free)[0][-hidden:]] = False
+            self.notes.append(
+                f"{node.name}: {hidden} GPUs are in use, by sinfo, that no job in the queue has"
+            )
+        return free
 
 
 def _obstacle(job: Job, details: JobDetails) -> str:

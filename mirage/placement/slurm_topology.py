@@ -7,7 +7,7 @@ So these are assumed, and `Topology.source` says so.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 import networkx as nx
@@ -16,6 +16,7 @@ from hostlist import BadHostlist, expand_hostlist
 from mirage.errors import InputError
 from mirage.placement.nvidia import GpuLinks
 from mirage.placement.topology import Gpu, Topology, add_link
+from mirage.slurm.oddities import note_once
 
 _KNOWN = {
     "switchname",
@@ -32,7 +33,7 @@ _KNOWN = {
 
 
 BETWEEN = "network"
-"""What joins the blocks of `topology/block`."""
+"""What joins the blocks of `topology/block`, the trees of `topology/tree`, and nodes on no switch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,11 +72,9 @@ def read_switches(text: str, source: str) -> Mapping[str, _Switch]:
         values = _values(words, where)
         name = values.get("switchname") or values.get("blockname")
         if name is None:
-            if {"blocksizes", "blockindex", "aggregatedblock"} & values.keys():
-                continue
-            raise InputError(
-                f"{where}: expected SwitchName= or BlockName=, as topology.conf has it"
-            )
+            if not {"blocksizes", "blockindex", "aggregatedblock"} & values.keys():
+                note_once(f"{where}: no SwitchName= or BlockName=, so it is left out: {raw[:80]!r}")
+            continue
         switch = _Switch(line=number, is_block="blockname" in values)
         switch.below = _hosts(values.get("switches", ""), where)
         # scontrol shows all nodes below a switch; only leaf switches have nodes of their own.
@@ -94,9 +93,9 @@ def read_switches(text: str, source: str) -> Mapping[str, _Switch]:
 def _values(words: Sequence[str], where: str) -> dict[str, str]:
     values = {}
     for word in words:
-        key, equals, value = word.partition("=")
-        if not equals or key.lower() not in _KNOWN:
-            raise InputError(f"{where}: {word!r} is no setting of topology.conf")
+        key, _, value = word.partition("=")
+        if key.lower() not in _KNOWN:
+            note_once(f"{where}: {word[:80]!r} is no setting of topology.conf that is known here")
         values[key.lower()] = "" if value == "(null)" else value
     return values
 
@@ -119,48 +118,63 @@ def slurm_topology(
 ) -> Topology:
     """The topology of nodes with GPUs (node -> number of GPUs, nodes with 0 are left out).
 
+    A node on no switch is a rack of its own (`is_outside`), behind a network that is assumed.
+
     ``text``: topology.conf or `scontrol show topology`; None: nothing is known, and all nodes hang
     on one switch. ``links``: what `nvidia-smi topo -m` shows on a node; others get one PCIe switch.
-    Raises InputError: nodes that the text lacks, an island, a node on two switches.
+    Raises InputError.
     """
     assumed = bandwidths or Bandwidths()
     graph: nx.Graph[str] = nx.Graph()
-    leaf = _network(graph, text, source, assumed)
+    nodes = {node for node, number in gpus.items() if number > 0}
+    leaf = _network(graph, text, nodes, source, assumed)
     found: list[Gpu] = []
     for node, number in gpus.items():
         if number < 1:
             continue
-        if leaf is not None and node not in leaf:
-            raise InputError(f"{source}: node {node} has GPUs and is on no switch: add it there")
-        rack = leaf[node] if leaf is not None else "switch"
-        add_link(graph, node, rack, gb_per_s=assumed.node_gb_per_s, source=source)
+        rack = "switch" if leaf is None else leaf.get(node, node)
+        above = BETWEEN if rack == node else rack
+        add_link(graph, node, above, gb_per_s=assumed.node_gb_per_s, source=source)
         found += _node(graph, node, number, rack, (links or {}).get(node), assumed, source)
     words = source if text is not None else f"{source}: no topology is known, one switch is assumed"
     return Topology(graph, found, source=f"{words}; bandwidths are assumed")
 
 
+def is_outside(gpu: Gpu) -> bool:
+    """Whether its node is on no switch and in no block."""
+    return gpu.rack == gpu.node
+
+
 def _network(
-    graph: nx.Graph[str], text: str | None, source: str, assumed: Bandwidths
+    graph: nx.Graph[str],
+    text: str | None,
+    nodes: Set[str],
+    source: str,
+    assumed: Bandwidths,
 ) -> dict[str, str] | None:
-    """Adds the switches' links; each node's leaf switch, None: nothing is known."""
+    """Adds the switches' links; each node's leaf switch, None: nothing is known. ``nodes``: with GPUs."""
     if text is None:
         return None
     switches = read_switches(text, source)
     leaf: dict[str, str] = {}
     for name, switch in switches.items():
         for node in switch.nodes:
-            if node in leaf:
-                raise InputError(
-                    f"{source}, line {switch.line}: node {node} is on {leaf[node]} and {name}"
+            if leaf.setdefault(node, name) != name:
+                note_once(
+                    f"{source}, line {switch.line}: node {node} is on {leaf[node]} and {name}; the"
+                    " first counts"
                 )
-            leaf[node] = name
-        if switch.is_block:
-            # Blocks are not joined in the text; a network between them is assumed.
-            add_link(graph, name, BETWEEN, gb_per_s=assumed.switch_gb_per_s, source=source)
         for below in switch.below:
             if below not in switches:
-                raise InputError(f"{source}, line {switch.line}: switch {below} is not there")
+                note_once(f"{source}, line {switch.line}: switch {below} is not there")
+                continue
             add_link(graph, name, below, gb_per_s=assumed.switch_gb_per_s, source=source)
+    lower = {below for switch in switches.values() for below in switch.below}
+    tops = [name for name in switches if name not in lower]
+    if len(tops) > 1 or any(switches[name].is_block for name in tops) or not leaf.keys() >= nodes:
+        # The text does not join blocks, trees and nodes on no switch; a network between is assumed.
+        for name in tops:
+            add_link(graph, name, BETWEEN, gb_per_s=assumed.switch_gb_per_s, source=source)
     return leaf
 
 

@@ -14,10 +14,9 @@ from mirage.errors import ClusterNonsense, ClusterUnavailable
 from mirage.slurm import failures, rest_records
 from mirage.slurm.rest_client import RestClient
 from mirage.slurm.rest_cluster import NOTHING_FOUND, RestCluster, client_of
-from mirage.slurm.survey import JobLimits, SlurmAbout
+from mirage.slurm.survey import JobLimits, SlurmAbout, noted
 from slurm_sim.clusters.scontrol import read_live_nodes
 from slurm_sim.config import ClusterConfig
-from slurm_sim.errors import InvalidCluster
 from slurm_sim.seconds import DAY_S
 
 if TYPE_CHECKING:
@@ -50,15 +49,14 @@ class RestSurvey:
         nodes = self._records("slurm", "nodes", "nodes")
         partitions = self._records("slurm", "partitions", "partitions")
         name = self._cluster.settings().cluster
-        try:
-            return read_live_nodes(
+        return noted(
+            lambda: read_live_nodes(
                 name or "cluster",
                 ASSUMED,
                 "\n".join(map(rest_records.node_line, nodes)),
                 "\n".join(map(rest_records.partition_line, partitions)),
-            ).cluster
-        except InvalidCluster as error:
-            raise ClusterUnavailable(f"the live cluster can't be described: {error}") from error
+            )
+        )
 
     def admin_level(self, user: str) -> str:
         """`None`, `Operator` or `Administrator`; empty for a user that accounting does not know."""

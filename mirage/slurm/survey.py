@@ -15,8 +15,9 @@ from typing import Protocol, TypeVar
 from mirage.domain import Settings
 from mirage.errors import ClusterError, ClusterNonsense, ClusterUnavailable
 from mirage.slurm import argv, failures, parsing
+from mirage.slurm.oddities import note_once
 from mirage.slurm.runner import Runner
-from slurm_sim.clusters import read_live
+from slurm_sim.clusters import ClusterDescription, NoteKind, read_live
 from slurm_sim.config import ClusterConfig
 from slurm_sim.errors import InvalidCluster
 from slurm_sim.seconds import DAY_S
@@ -102,10 +103,7 @@ class Survey:
 
     def cluster(self) -> ClusterConfig:
         """The cluster as slurmctld describes it, for the simulator. Raises ClusterError."""
-        try:
-            return read_live(self.config(), self.nodes(), self.partitions()).cluster
-        except InvalidCluster as error:
-            raise ClusterUnavailable(f"the live cluster can't be described: {error}") from error
+        return noted(lambda: read_live(self.config(), self.nodes(), self.partitions()))
 
     def admin_level(self, user: str) -> str:
         """`None`, `Operator` or `Administrator`; empty for a user that accounting does not know."""
@@ -145,6 +143,18 @@ class Survey:
         if result.returncode:
             raise failures.read_failure(command, result.stderr)
         return result.stdout
+
+
+def noted(describe: Callable[[], ClusterDescription]) -> ClusterConfig:
+    """A live cluster; what is unknown in its description is logged once. Raises ClusterUnavailable."""
+    try:
+        found = describe()
+    except InvalidCluster as error:
+        raise ClusterUnavailable(f"the live cluster can't be described: {error}") from error
+    for note in found.notes:
+        if note.kind is NoteKind.UNKNOWN:
+            note_once(str(note))
+    return found.cluster
 
 
 def answer_of(ask: Callable[[], T]) -> T | ClusterError:

@@ -21,7 +21,7 @@ from mirage.errors import AccountingUnavailable, ClusterNonsense, ClusterUnavail
 from mirage.slurm import argv
 from mirage.slurm.runner import CommandResult, Runner
 from mirage.slurm.survey import JobLimits, Survey, controller_time_s
-from slurm_sim.config import ClusterConfig, Params, Partition, named_nodes
+from slurm_sim.config import ClusterConfig, NodeSpec, Params, Partition, named_nodes
 from tests.databases import SERVERS, database_on
 from tests.unit.cli.test_cli import Shell, shell  # noqa: F401 - a fixture
 
@@ -49,6 +49,15 @@ FREE = JobLimits(
 )
 PARTITION = Partition("gpu", NAMES, max_time_s=86_400)
 LIVE = ClusterConfig(named_nodes(NAMES), (PARTITION,), Params())
+GPU_NODES = tuple(NodeSpec(name, gpus=2) for name in NAMES)
+BUSY = Snapshot(
+    at_s=0,
+    jobs=(),
+    nodes=tuple(
+        ClusterNode(name=name, partitions=("gpu",), up=True, idle=False, state="allocated")
+        for name in NAMES
+    ),
+)
 LONGER = replace(LIVE, partitions=(replace(PARTITION, over_time_limit_s=300),))
 
 
@@ -120,6 +129,8 @@ def test_a_site_that_is_well(tmp_path):
         ({"clock": ClockSkew(-120, 0.1)}, "clock", Severity.ERROR, "behind"),
         ({"clock": GONE}, "clock", Severity.WARNING, "not known"),
         ({"snapshot": ClusterNonsense("squeue: what?")}, "queue", Severity.ERROR, "squeue: what?"),
+        ({"snapshot": BUSY}, "agreement: hidden-jobs", Severity.WARNING, "no job of squeue's has them"),
+        ({"live": replace(LIVE, nodes=GPU_NODES)}, "agreement: gpus", Severity.WARNING, "AccountingStorageTRES"),
         ({"settings": settings(PrivateData="jobs"), "of_daemon": False}, "private-data", Severity.WARNING, "hides"),
         ({"settings": settings(accrue_always=True)}, "priority", Severity.WARNING, "ACCRUE_ALWAYS"),
         ({"settings": settings(PriorityType="priority/basic")}, "priority", Severity.NOTE, "first come"),

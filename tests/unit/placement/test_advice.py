@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
@@ -240,9 +241,7 @@ def test_without_a_topology_it_says_so():
     ("tree", "words"),
     [
         ("SwitchName=r1 Nodes=n[1-8]\nSwitchName=r2 Nodes=x9\n", "node x9 is not in this cluster"),
-        ("SwitchName=r1 Nodes=n[1-4]\nSwitchName=r2 Nodes=n[5-8]\n", "no path joins"),
-        ("SwitchName=r1 Nodes=n[1-7]\n", "node n8 has GPUs and is on no switch"),
-        ("hello\n", "is no setting of topology.conf"),
+        ("hello\n", "no switch and no block in it"),
     ],
 )
 def test_a_topology_that_does_not_fit_is_one_clear_line(tree, words):
@@ -252,6 +251,36 @@ def test_a_topology_that_does_not_fit_is_one_clear_line(tree, words):
         site.state(network)
     assert "\n" not in str(error.value)
     assert "t.conf" in str(error.value)
+
+
+def test_a_node_outside_the_topology_costs_the_others_nothing():
+    site = LiveSite(
+        tree="SwitchName=r1 Nodes=n[1-3]\nSwitchName=r2 Nodes=n[4-7]\nSwitchName=top Switches=r[1-2]\n"
+    )
+    site.run(1, "n1,n5")
+    site.run(2, "n2")
+    site.run(3, "n3")  # so that job 1 would fit on n8 beside n4, n6, n7
+    state = site.state()
+    assert [name for name, room in state.rooms.items() if not room.takes_jobs] == ["n8"]
+    [move] = advise(state, TERMS)
+    assert all("n8" not in nodes for row in moved([move]) for _, nodes in row)
+    assert "note: n8: on no switch and in no block" in in_words(state, ())
+
+
+def test_gpus_that_squeue_does_not_count_are_those_of_scontrol():
+    """AccountingStorageTRES without gres/gpu."""
+    site = LiveSite()
+    job = site.run(1, "n1,n5")
+    site.jobs[0] = replace(job, gpus=0)
+    state = site.state()
+    assert [int(each.gpus.sum()) for each in state.jobs] == [4]
+    assert "AccountingStorageTRES=gres/gpu" in in_words(state, ())
+    assert len(advise(state, TERMS)) == 1
+    site.jobs.clear()  # and PrivateData hides it
+    site.details = {1: site.details[1]}
+    state = site.state()
+    assert [int(state.rooms[name].gpus.sum()) for name in ("n1", "n2")] == [0, 2]
+    assert "n1: 2 GPUs are in use, by sinfo, that no job in the queue has" in in_words(state, ())
 
 
 def test_links_inside_nodes_count_and_have_to_fit():

@@ -9,6 +9,7 @@ from mirage.errors import InputError
 from mirage.placement.live_state import read_network
 from mirage.placement.nvidia import parse_topo
 from mirage.placement.slurm_topology import Bandwidths, slurm_topology
+from mirage.slurm import oddities
 from mirage.slurm.runner import Runner
 
 TREE = """\
@@ -89,27 +90,53 @@ def test_the_links_of_a_node_are_nvidias():
     [
         ("", "topology.conf: no switch and no block in it"),
         ("SwitchName=s0 Nodes=n[1-", "line 1: 'n\\[1-' is no list of hosts"),
-        ("SwitchName=s0 Node=n1", "line 1: 'Node=n1' is no setting of topology.conf"),
-        ("Nodes=n1", "line 1: expected SwitchName= or BlockName="),
+        ("Nodes=n1", "topology.conf: no switch and no block in it"),
         (
             "SwitchName=s0 Nodes=n1\nSwitchName=s0 Nodes=n2",
             "line 2: s0 is there twice, first in line 1",
-        ),
-        ("SwitchName=s0 Nodes=n[1-3]", "node n4 has GPUs and is on no switch"),
-        ("SwitchName=s0 Nodes=n[1-4]\nSwitchName=s1 Nodes=n4", "line 2: node n4 is on s0 and s1"),
-        (
-            "SwitchName=s0 Nodes=n[1-4]\nSwitchName=top Switches=s[0-1]",
-            "line 2: switch s1 is not there",
-        ),
-        (
-            "SwitchName=s0 Nodes=n[1-2]\nSwitchName=s1 Nodes=n[3-4]",
-            "no path joins n1/gpu0 and n3/gpu0",
         ),
     ],
 )
 def test_a_wrong_topology_conf_is_refused_with_its_line(text, message):
     with pytest.raises(InputError, match=message):
         slurm_topology(text, GPUS, source="topology.conf")
+
+
+@pytest.mark.parametrize(
+    ("text", "racks", "words"),
+    [
+        ("SwitchName=s0 Nodes=n[1-3]", ["s0", "s0", "s0", "n4"], ""),
+        ("BlockName=s0 Nodes=n[1-3]", ["s0", "s0", "s0", "n4"], ""),
+        (
+            "SwitchName=s0 Nodes=n[1-2]\nSwitchName=s1 Nodes=n[3-4]",
+            ["s0", "s0", "s1", "s1"],
+            "",
+        ),
+        (
+            "SwitchName=s0 Nodes=n[1-4]\nSwitchName=s1 Nodes=n4",
+            ["s0", "s0", "s0", "s0"],
+            "line 2: node n4 is on s0 and s1; the first counts",
+        ),
+        (
+            "SwitchName=s0 Nodes=n[1-4]\nSwitchName=top Switches=s[0-1]",
+            ["s0", "s0", "s0", "s0"],
+            "line 2: switch s1 is not there",
+        ),
+        (
+            "SwitchName=s0 Nodes=n[1-4] Newer=9\nRingName=r Nodes=n1",
+            ["s0", "s0", "s0", "s0"],
+            "line 1: 'Newer=9' is no setting",
+        ),
+    ],
+)
+def test_what_a_topology_lacks_or_says_twice_costs_a_note(text, racks, words, monkeypatch, caplog):
+    monkeypatch.setattr(oddities, "_noted", set())
+    topology = slurm_topology(text, GPUS, source="topology.conf")
+    assert list({gpu.node: gpu.rack for gpu in topology.gpus}.values()) == racks
+    assert words in caplog.text
+    assert bool(caplog.text) is bool(words)
+    everything = np.ones((1, len(topology)), dtype=bool)
+    assert np.isfinite(topology.limiting_gb_per_s(everything)[0]).all()
 
 
 @pytest.mark.parametrize(
