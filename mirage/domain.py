@@ -7,7 +7,7 @@ seconds, UTC), sizes are nodes. Slurm's words are used for Slurm's things.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from functools import cached_property
 from typing import Any
@@ -82,6 +82,7 @@ _OVER = frozenset(
 )
 
 
+_WAITING = frozenset({JobState.PENDING, JobState.REQUEUED, JobState.SPECIAL_EXIT})
 _HELD_BY_OWNER = frozenset({"JobHeldUser", "job requeued in held state"})
 """The second is what 22.05 to 26.05 say after `scontrol requeuehold`."""
 
@@ -180,7 +181,7 @@ class Job:
 
     @property
     def is_pending(self) -> bool:
-        return self.state in (JobState.PENDING, JobState.REQUEUED, JobState.SPECIAL_EXIT)
+        return self.state in _WAITING
 
     @property
     def is_queueing(self) -> bool:
@@ -451,8 +452,23 @@ class Chain:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One time that a link's job ran, after which Slurm requeued it."""
+
+    submit_s: int
+    eligible_s: int | None
+    start_s: int
+    end_s: int
+    state: JobState
+    """As accounting has it: REQUEUED, PREEMPTED, NODE_FAIL."""
+    exit_code: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """One job of a chain, as last seen."""
+    """One job of a chain, as last seen. Of a job that Slurm has requeued: its last run that counts
+    (`chain/runs.py`); `runs` has those before.
+    """
 
     chain_id: str
     user: str
@@ -481,6 +497,33 @@ class Link:
     """As Slurm prints it, while it is pending; empty: none, or not known."""
     begin_s: int | None = None
     """The begin time that its owner gave it, while that is still to come."""
+    runs: tuple[Run, ...] = ()
+    """Earlier runs, oldest first."""
+
+    @property
+    def each_run(self) -> list[Link]:
+        """All runs, oldest first, each as a link of its own; the last may not have begun."""
+        if not self.runs:
+            return [self]
+        runs = [replace(self, runs=(), **_values_of(run)) for run in self.runs]
+        runs.append(replace(self, runs=()))
+        return [runs[0], *(replace(run, released_s=None) for run in runs[1:])]
+
+    @property
+    def has_started(self) -> bool:
+        return self.start_s is not None or bool(self.runs)
+
+    @property
+    def is_over(self) -> bool:
+        """True once it has ended for good. Its job may still wait in the queue: it was requeued
+        after a later link had taken over.
+        """
+        return self.state.is_over or (self.state is JobState.REQUEUED and self.end_s is not None)
+
+    @property
+    def is_waiting(self) -> bool:
+        """It is to start, or to start again."""
+        return self.state in _WAITING and not self.is_over
 
     @property
     def expected_end_s(self) -> int | None:
@@ -489,6 +532,10 @@ class Link:
         """
         limit_s = expected_limit_s(self.time_limit_s, self.lead_s)
         return None if self.start_s is None or limit_s is None else self.start_s + limit_s
+
+
+def _values_of(run: Run) -> dict[str, Any]:
+    return {field.name: getattr(run, field.name) for field in fields(run)}
 
 
 class ActingMode(str, Enum):

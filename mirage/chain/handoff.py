@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from mirage.domain import Link, expected_limit_s
 
@@ -29,31 +30,43 @@ class Handoff:
     """
 
     @property
+    def is_requeue(self) -> bool:
+        """Slurm requeued the link: no other one took over."""
+        return self.link.job_id == self.predecessor.job_id
+
+    @property
     def node_hours_wasted(self) -> float:
         """Node-hours held twice."""
         return self.overlap_s * self.predecessor.nodes / 3600
 
 
 def handoffs(links: Sequence[Link]) -> list[Handoff]:
-    """Of all links that started after a predecessor which is over, by segment."""
+    """Of all links that started after a predecessor which is over, by segment. A link that Slurm
+    requeued follows itself: `predecessor` is then its run before.
+    """
     by_id = {link.job_id: link for link in links}
     found = []
     for link in sorted(links, key=lambda link: (link.segment, link.job_id)):
-        predecessor = by_id.get(link.predecessor_id or 0)
-        if link.start_s is None or predecessor is None or predecessor.end_s is None:
-            continue
-        interruption_s = max(0, link.start_s - predecessor.end_s)
-        both_end_s = min(predecessor.end_s, link.end_s or predecessor.end_s)
-        found.append(
-            Handoff(
-                link=link,
-                predecessor=predecessor,
-                interruption_s=interruption_s,
-                overlap_s=max(0, both_end_s - link.start_s),
-                cut_short_s=_cut_short_s(predecessor, link),
-            )
-        )
+        before = by_id.get(link.predecessor_id or 0)
+        runs = [*(before.each_run[-1:] if before else ()), *link.each_run]
+        found += [
+            _handoff(predecessor, run)
+            for predecessor, run in pairwise(runs)
+            if run.start_s is not None and predecessor.end_s is not None
+        ]
     return found
+
+
+def _handoff(predecessor: Link, link: Link) -> Handoff:
+    start_s, end_s = link.start_s or 0, predecessor.end_s or 0
+    both_end_s = min(end_s, link.end_s or end_s)
+    return Handoff(
+        link=link,
+        predecessor=predecessor,
+        interruption_s=max(0, start_s - end_s),
+        overlap_s=max(0, both_end_s - start_s),
+        cut_short_s=_cut_short_s(predecessor, link),
+    )
 
 
 def short_handovers(links: Sequence[Link], least_run_s: int | None) -> int:

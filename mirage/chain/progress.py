@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mirage.chain.runs import each_run
 from mirage.domain import HANDOVER_S, Link
 
 
@@ -34,7 +35,7 @@ def chain_progress(
     """``until_s``: the present, at which links that still run are cut. Zeros before the first start."""
     spans = sorted(
         (link.start_s, min(link.end_s or until_s, until_s))
-        for link in links
+        for link in each_run(links)
         if link.start_s is not None and link.start_s < until_s
     )
     if not spans:

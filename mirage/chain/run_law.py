@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from mirage.chain.handoff import was_there
+from mirage.chain.runs import each_run
 from mirage.domain import Job, JobState, Link, RunLaw
 
 MOST_LINKS = 20
@@ -31,11 +32,13 @@ def run_law(links: Iterable[Link], job: Job) -> RunLaw | None:
     limit_s = job.expected_limit_s
     if limit_s is None:
         return None
-    known = sorted(links, key=lambda link: (link.segment, link.job_id))
+    known = each_run(links)
     ended = [
         link
         for link in known
-        if link.job_id != job.job_id and link.start_s is not None and link.end_s is not None
+        if (link.job_id, link.submit_s) != (job.job_id, job.submit_s)
+        and link.start_s is not None
+        and link.end_s is not None
     ]
     clear = [_run(link, known, limit_s) for link in ended]
     usual_s = [run_s for run_s, is_whole in clear if is_whole and run_s < limit_s]
@@ -47,7 +50,7 @@ def run_law(links: Iterable[Link], job: Job) -> RunLaw | None:
 
 
 def _run(link: Link, known: Sequence[Link], limit_s: int, usual_s: Sequence[int] = ()) -> _Run:
-    """``known``: all links of the chain, the present one too, as it may have asked.
+    """``known``: all runs of the chain, the present one too, as it may have asked.
 
     A successor that starts in the second in which the link ends has asked a script that ends at
     once, or got the node that was left. The latter where other links ended by themselves after
@@ -64,17 +67,7 @@ def _run(link: Link, known: Sequence[Link], limit_s: int, usual_s: Sequence[int]
     there = [other for other in later if was_there(link, other)]
     is_usual = any(abs(run_s - each_s) <= _ALIKE * max(run_s, each_s) for each_s in usual_s)
     was_asked = any(other.start_s != link.end_s or not is_usual for other in there)
-    was_asked = was_asked or any(_has_lost_start(other, link.end_s) for other in later)
     return run_s, link.state in _BY_ITSELF and is_early and not was_asked
-
-
-def _has_lost_start(link: Link, end_s: int) -> bool:
-    """Whether it was let in before ``end_s`` and requeued since: Slurm has forgotten its first start.
-
-    Slurm takes a requeue for a new submission. Whether that start asked a link that ended at
-    ``end_s`` is not known.
-    """
-    return link.released_s is not None and link.released_s < min(link.submit_s, end_s)
 
 
 def _product_limit(runs: Sequence[_Run]) -> tuple[tuple[int, ...], tuple[float, ...]]:

@@ -49,13 +49,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _totals(report: dict[str, Any]) -> dict[str, Any]:
-    done = [link for link in report["links"] if link["overlap_s"] is not None]
-    nodes = {link["job_id"]: link["nodes"] for link in report["links"]}
+    links = report["links"]
+    done = [link for link in links if link["overlap_s"] is not None]
+    nodes = {link["job_id"]: link["nodes"] for link in links}
     return {
         "handovers": len(done),
-        "interruption_s": sum(link["interruption_s"] for link in done),
+        "interruption_s": sum(link["interruption_s"] or 0 for link in links),
         "overlap_s": sum(link["overlap_s"] for link in done),
-        "cut_short_s": sum(link["cut_short_s"] for link in report["links"]),
+        "cut_short_s": sum(link["cut_short_s"] for link in links),
         "node_hours_wasted": (
             sum(link["overlap_s"] * (nodes[link["predecessor"]] or 1) for link in done) / 3600
         ),

@@ -125,7 +125,7 @@ def _of_chain_over(chain_id: str, job_id: int) -> str | None:
     store = MemoryStore()
     add_chains(store, me(), [chain_id])
     link = store.link_of_job(job_id)
-    if link is None or not link.state.is_over or link.start_s is not None:
+    if link is None or not link.is_over or link.has_started:
         return None
     return str(explain(store, None, job_id, decides=False)["explanation"])
 
@@ -219,7 +219,7 @@ def _own_view(
         report["chain"] for report in watched or ()
     }
     let_in = any(
-        link.released_s is not None and not link.start_s for link in own.store.open_links()
+        link.released_s is not None and not link.has_started for link in own.store.open_links()
     )
     if watched is None or own.agent_runs or alone or let_in:
         _ask_slurm(own)
@@ -257,7 +257,7 @@ def _of_server(url: str, job_id: int | None) -> MemoryStore:
             store.save_chain(chain)
             for link in source.links(chain.user, chain.chain_id):
                 store.save_link(link)
-                if not link.state.is_over or link.job_id == job_id:
+                if not link.is_over or link.job_id == job_id:
                     intents = {intent.decision: intent for intent in source.intents(link.job_id)}
                     for decision in reversed(source.decisions(link.job_id)):
                         store.put(decision, intents.get(decision))

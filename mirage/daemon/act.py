@@ -10,8 +10,8 @@ from __future__ import annotations
 import contextlib
 from dataclasses import replace
 
+from mirage.chain.runs import by_job
 from mirage.chain.tag import ChainTag
-from mirage.daemon.chain_end import latest_records
 from mirage.daemon.restraint import Acting
 from mirage.daemon.tick import awaited, obstacle
 from mirage.domain import Decision, Intent, Job, ReleaseOutcome
@@ -68,10 +68,8 @@ def resume(
     jobs = cluster.jobs(ids)
     if len(jobs) < len(ids):  # slurmctld forgets a job some minutes after its end
         with contextlib.suppress(AccountingUnavailable):
-            jobs = {
-                **latest_records(cluster.accounting(intent.created_s, clock.now_s(), ids)),
-                **jobs,
-            }
+            records = by_job(cluster.accounting(intent.created_s, clock.now_s(), ids))
+            jobs = {job_id: lives[-1] for job_id, lives in records.items()} | jobs
     found = _found(jobs.get(decision.successor_id), jobs.get(decision.predecessor_id), intent)
     return _close(intent, *found, store, clock)
 

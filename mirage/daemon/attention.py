@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from enum import Enum
 
 from mirage.chain.durations import format_duration
-from mirage.domain import HANDOVER_S, Chain, ChainState, JobState, Link
+from mirage.chain.runs import each_run
+from mirage.domain import HANDOVER_S, Chain, ChainState, Link
 from mirage.ports import ChainStore
 
-WAITS = frozenset({JobState.PENDING, JobState.REQUEUED, JobState.SPECIAL_EXIT})
 LATE_S = HANDOVER_S
 """A successor that is expected later than this after its predecessor's end is late."""
 
@@ -60,7 +60,7 @@ def attention(
 
 
 def _interrupted(links: Sequence[Link], now_s: float) -> ChainAlert | None:
-    ended = [link for link in links if link.start_s is not None and link.end_s is not None]
+    ended = [run for run in each_run(links) if run.start_s is not None and run.end_s is not None]
     if not ended:
         return None
     last = max(ended, key=lambda link: link.end_s or 0)
@@ -76,7 +76,7 @@ def _late(
     running: Link, links: Sequence[Link], store: ChainStore, now_s: float
 ) -> ChainAlert | None:
     end_s = running.expected_end_s
-    waiting = next((link for link in links if link.state in WAITS), None)
+    waiting = next((link for link in links if link.is_waiting), None)
     if waiting is None or end_s is None:
         return None
     newest = next(iter(store.decisions(waiting.job_id, limit=1)), None)

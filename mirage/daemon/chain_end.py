@@ -4,31 +4,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from mirage.domain import USED_UP_EXIT, Chain, ChainState, Job, JobState, Link
-
-
-def link_after(link: Link, job: Job) -> Link:
-    """The link with what Slurm says of its job."""
-    return replace(
-        link,
-        state=job.state,
-        nodes=job.nodes,
-        eligible_s=job.eligible_s,
-        start_s=job.start_s,
-        end_s=job.end_s,
-        exit_code=job.exit_code,
-        reason=job.reason if job.is_pending else "",
-        dependency=job.dependency if job.is_pending else "",
-        begin_s=job.begin_s,
-    )
-
-
-def latest_records(records: Sequence[Job]) -> Mapping[int, Job]:
-    """The last incarnation of each job: a requeued job has several accounting records."""
-    return {job.job_id: job for job in sorted(records, key=lambda job: (job.job_id, job.submit_s))}
+from mirage.domain import USED_UP_EXIT, Chain, ChainState, JobState, Link
 
 
 def chain_end(chain: Chain, links: Sequence[Link], now_s: int) -> Chain | None:
@@ -38,9 +17,9 @@ def chain_end(chain: Chain, links: Sequence[Link], now_s: int) -> Chain | None:
     early. The link itself does that before it ends; a successor that is cancelled later was
     waiting, and the chain was not done.
     """
-    if not links or any(not link.state.is_over for link in links):
+    if not links or any(not link.is_over for link in links):
         return None
-    ran = [link for link in links if link.start_s is not None]
+    ran = [link for link in links if link.has_started]
     if not ran:
         return _over(chain, ChainState.CANCELLED, "cancelled before any link started", now_s)
     last = max(ran, key=lambda link: (link.segment, link.start_s or 0))
@@ -65,7 +44,7 @@ def lost_chain_end(
     hears of their end, and the later ones tell how the chain ended. Else the chain is given up a
     day after its last possible end.
     """
-    lost = [link for link in links if not link.state.is_over]
+    lost = [link for link in links if not link.is_over]
     later = [link for link in links if link.segment > max(link.segment for link in lost)]
     is_settled = bool(later) and all(link.job_id in runaway for link in lost)
     is_settled = is_settled and now_s - max(link.end_s or now_s for link in later) >= LAG_S

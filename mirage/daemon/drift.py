@@ -17,7 +17,7 @@ from enum import Enum
 from math import inf, log
 from typing import Any
 
-from mirage.daemon.impact import Key, real_wait_s
+from mirage.daemon.impact import Key, pair_of, real_wait_s
 from slurm_sim.seconds import DAY_S
 
 Json = Mapping[str, Any]
@@ -131,7 +131,7 @@ class _Log:
     """Of the newest decision's model."""
 
     def take(self, record: Json) -> None:
-        pair = self.pairs[str(record["user"]), str(record["chain"]), int(record["successor"])]
+        pair = self.pairs[pair_of(record)]
         if record.get("kind") == "decision" and record.keys() >= _DECISION:
             self.version = _version(record)
             _take(pair, record)
@@ -139,7 +139,7 @@ class _Log:
                 is_strange = str(record["reason"]).startswith(_STRANGE)
                 self.strange[self.version, record["at"] // DAY_S].append(is_strange)
         elif record.get("kind") == "handover" and record.keys() >= _HANDOVER:
-            pair.handover = record
+            pair.handover = pair.handover or record
 
 
 def drift(records: Iterable[Json | None], now_s: int) -> Drift:

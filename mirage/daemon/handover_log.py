@@ -9,22 +9,28 @@ from mirage.chain.handoff import Handoff, handoffs
 from mirage.domain import Link
 from mirage.ports import ChainStore
 
+_Run = tuple[int, int | None]
+"""Job id and start."""
+
 
 @dataclass
 class HandoverLog:
-    """Collects the links that started or ended in a cycle."""
+    """Collects the runs that started or ended in a cycle."""
 
-    started: set[int] = field(default_factory=set)
-    ended: set[int] = field(default_factory=set)
+    started: set[_Run] = field(default_factory=set)
+    ended: set[_Run] = field(default_factory=set)
     chains: set[tuple[str, str]] = field(default_factory=set)
 
     def note(self, before: Link | None, after: Link) -> None:
         """``before``: the link as it was known."""
-        if after.start_s is not None and (before is None or before.start_s != after.start_s):
-            self.started.add(after.job_id)
-        if after.end_s is not None and (before is None or before.end_s != after.end_s):
-            self.ended.add(after.job_id)
-        if after.job_id in self.started | self.ended:
+        known = before.each_run if before else []
+        new = {_run(run) for run in after.each_run if run.start_s is not None}
+        started = new - {_run(run) for run in known}
+        over = {_run(run) for run in after.each_run if run.end_s is not None}
+        ended = over - {_run(run) for run in known if run.end_s is not None}
+        self.started |= started
+        self.ended |= ended
+        if started or ended:
             self.chains.add((after.user, after.chain_id))
 
     def handovers(self, store: ChainStore) -> list[Handoff]:
@@ -38,5 +44,9 @@ class HandoverLog:
             handoff
             for key in links
             for handoff in handoffs(links[key])
-            if handoff.link.job_id in self.started or handoff.predecessor.job_id in self.ended
+            if _run(handoff.link) in self.started or _run(handoff.predecessor) in self.ended
         ]
+
+
+def _run(link: Link) -> _Run:
+    return link.job_id, link.start_s

@@ -16,8 +16,8 @@ from typing import Any
 from mirage.daemon.restraint import Code
 
 Json = Mapping[str, Any]
-Key = tuple[str, str, int]
-"""User, chain, successor."""
+Key = tuple[str, str, int, int]
+"""User, chain, successor; of a link that Slurm requeued, when it started again."""
 
 _PAIR = {"at", "user", "chain", "successor"}
 _NEEDED = {
@@ -183,7 +183,17 @@ def is_audit_log(records: Iterable[Json | None]) -> bool:
 def _key(record: Json | None) -> Key | None:
     if record is None or not _NEEDED.get(record.get("kind", ""), {""}) <= record.keys():
         return None
-    return str(record["user"]), str(record["chain"]), int(record["successor"])
+    return pair_of(record)
+
+
+def pair_of(record: Json) -> Key:
+    """Whom a record of a decision, an outcome or a handover is about."""
+    started_s = int(record.get("started") or 0) if _is_requeue(record) else 0
+    return str(record["user"]), str(record["chain"]), int(record["successor"]), started_s
+
+
+def _is_requeue(record: Json) -> bool:
+    return record.get("kind") == "handover" and record.get("predecessor") == record["successor"]
 
 
 def _take(pair: _Pair, record: Json, recent: bool) -> None:
@@ -199,7 +209,7 @@ def _take(pair: _Pair, record: Json, recent: bool) -> None:
         case "outcome":
             pair.released = pair.released or record["outcome"] == "released"
         case "handover":
-            pair.handover = record  # a job that was requeued starts again: the last one counts
+            pair.handover = pair.handover or record
 
 
 @dataclass(kw_only=True)
@@ -255,9 +265,11 @@ def guard_in(reason: str) -> str:
 
 def real_wait_s(handover: Json) -> int | None:
     """From entering the queue to the start; None where that is not known, or its owner let it in
-    before the end.
+    before the end, or Slurm requeued it.
     """
     if handover["entered"] is None or handover["started"] is None:
+        return None
+    if _is_requeue(handover):
         return None
     early_by_owner = (
         handover["released"] is None and handover["entered"] < handover["predecessor_ended"]

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from mirage.chain.runs import by_job, link_of_runs
 from mirage.chain.tag import parse_tag
-from mirage.daemon.chain_end import latest_records, link_after
 from mirage.daemon.tick import link_of
 from mirage.domain import Chain, Job, Link
 
@@ -32,8 +32,8 @@ def missing_since_s(chain: Chain, links: Sequence[Link]) -> int | None:
     orphans = [link for link in links if link.predecessor_id not in known | {None}]
     found = [_before_s(link, links) for link in orphans]
     last = max(links, key=lambda link: link.segment, default=None)
-    if last and last.state.is_over and last.start_s is not None and last.segment < chain.segments:
-        found.append(last.start_s)
+    if last and last.is_over and last.has_started and last.segment < chain.segments:
+        found.append(last.each_run[0].start_s or last.submit_s)
     return min(found, default=None)
 
 
@@ -69,7 +69,7 @@ def read_answer(jobs: Sequence[Job], known: Mapping[Key, Sequence[Link]], now_s:
         link
         for key, links in recorded.items()
         for link in links
-        if link.state.is_over and not _has(known[key], link)
+        if link.is_over and not _has(known[key], link)
     ]
     return Answer(
         new, {key for key, links in recorded.items() if not _is_settled(known[key], links, now_s)}
@@ -81,11 +81,19 @@ def _links(jobs: Sequence[Job], known: Mapping[Key, Sequence[Link]]) -> Iterator
     for.
     """
     seen = {(link.user, link.job_id): link for links in known.values() for link in links}
-    for job in latest_records(jobs).values():
-        if link := seen.get((job.user, job.job_id)):
-            yield link_after(link, job)
-        elif not job.array_task and (tag := parse_tag(job.comment)):
-            yield link_of(job, tag, None)
+    chains = {key: list(links) for key, links in known.items()}
+    told: list[tuple[Link, Sequence[Job]]] = []
+    for records in by_job(jobs).values():
+        if link := seen.get((records[0].user, records[0].job_id)) or _new_link(records[0]):
+            told.append((link, records))
+            chains.setdefault((link.user, link.chain_id), []).append(link)
+    for link, records in told:
+        yield link_of_runs(link, records, chains[link.user, link.chain_id])
+
+
+def _new_link(job: Job) -> Link | None:
+    tag = None if job.array_task else parse_tag(job.comment)
+    return link_of(job, tag, None) if tag else None
 
 
 def _has(known: Sequence[Link], link: Link) -> bool:
@@ -99,11 +107,11 @@ def _is_settled(known: Sequence[Link], recorded: Sequence[Link], now_s: int) -> 
     That end must be some time ago: a successor that started then and ended at once may not be recorded
     of yet.
     """
-    over = [link for link in recorded if link.state.is_over]
+    over = [link for link in recorded if link.is_over]
     ended = max((link.segment for link in over), default=0)
-    alive = max((link.segment for link in recorded if not link.state.is_over), default=0)
+    alive = max((link.segment for link in recorded if not link.is_over), default=0)
     if alive > ended or ended < max(
-        (link.segment for link in known if link.start_s is not None), default=0
+        (link.segment for link in known if link.has_started), default=0
     ):
         return False
     return all(now_s - link.end_s >= LATE_S for link in over if link.end_s is not None)

@@ -12,13 +12,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mirage.chain.handoff import Handoff
-from mirage.daemon.chain_end import (
-    chain_end,
-    is_long_over,
-    latest_records,
-    link_after,
-    lost_chain_end,
-)
+from mirage.chain.runs import by_job, is_requeued, link_of_runs
+from mirage.daemon.chain_end import chain_end, is_long_over, lost_chain_end
 from mirage.daemon.handover_log import HandoverLog
 from mirage.daemon.missed_links import Key, missing_since_s, read_answer
 from mirage.daemon.tick import DropLink, LookUp, SaveChain, SaveLink, TickAction, observed
@@ -78,7 +73,7 @@ class Reconciler:
         sightings = _Sightings(set(snapshot.present))
         for action in actions:
             if isinstance(action, LookUp):
-                self._look_up(action.links, sightings)
+                self._look_up(action, sightings)
         # Only now: a link that was just looked up may be over, and its chain with it.
         active, living = self._store.active_chains(), self._living_links()
         new = [each.link for each in actions if isinstance(each, SaveLink) and each.before is None]
@@ -90,22 +85,30 @@ class Reconciler:
         handovers, self._handovers = self._handovers, HandoverLog()
         return handovers.handovers(self._store)
 
-    def _look_up(self, links: Sequence[Link], sightings: _Sightings) -> None:
+    def _look_up(self, action: LookUp, sightings: _Sightings) -> None:
         """Asks slurmctld, and for what it has forgotten accounting, what became of these."""
         unreadable: set[int] = set()
+        links, again = (*action.links, *action.requeued), {link.job_id for link in action.requeued}
         try:
             found = self._cluster.jobs([link.job_id for link in links])
         except Unreadable as error:
             # A job that is there and can't be read is not gone: its chain must not end for that.
             found, unreadable = error.jobs, {oddity.job_id for oddity in error.oddities}
         of_slurmctld = set(found) | unreadable
-        forgotten = [link for link in links if link.job_id not in of_slurmctld]
-        if forgotten:
-            found |= self._accounting(forgotten)
+        told = self._accounting(
+            [
+                link
+                for link in links
+                if link.job_id in again or _is_untold(link, found.get(link.job_id), of_slurmctld)
+            ]
+        )
         with self._store.transaction():
             for link in links:
-                if job := found.get(link.job_id):
-                    after = link_after(link, job)
+                records = _records(told.get(link.job_id, ()), found.get(link.job_id))
+                if records:
+                    found[link.job_id] = records[-1]
+                    chain = self._store.links(link.user, link.chain_id)
+                    after = link_of_runs(link, records, chain)
                     self._handovers.note(link, after)
                     self._store.save_link(after)
         # Accounting is behind, or a slurmctld that was killed took with it what it had not sent to
@@ -118,17 +121,28 @@ class Reconciler:
         sightings.runaway |= runaway
         sightings.present |= (set(found) | unreadable) - runaway
 
-    def _accounting(self, links: Sequence[Link]) -> Mapping[int, Job]:
-        """Job id -> its last record. Empty while accounting can't be asked: a later cycle asks
-        again, and no chain ends on a guess.
+    def _accounting(self, links: Sequence[Link]) -> Mapping[int, Sequence[Job]]:
+        """Job id -> its records. Empty while accounting can't be asked: a later cycle asks again,
+        and no chain ends on a guess.
         """
-        job_ids = [link.job_id for link in links]
-        since_s = min(link.submit_s for link in links)
+        if not links:
+            return {}
+        # Of a link that was requeued unseen, what is known of its chain is as old as its first run.
+        chains = {(link.user, link.chain_id) for link in links}
+        since_s = min(
+            run.submit_s
+            for key in chains
+            for link in self._store.links(*key)
+            for run in link.each_run
+        )
         try:
-            return latest_records(self._cluster.accounting(since_s, self._clock.now_s(), job_ids))
+            jobs = [link.job_id for link in links]
+            return by_job(self._cluster.accounting(since_s, self._clock.now_s(), jobs))
         except ClusterError as error:
             log.warning(
-                "%d jobs left the queue; how they ended is not known now: %s", len(links), error
+                "%d jobs left the queue or were requeued; how they ended is not known now: %s",
+                len(links),
+                error,
             )
             return {}
 
@@ -226,3 +240,17 @@ class Reconciler:
                     ended.state.value,
                     ended.reason,
                 )
+
+
+def _is_untold(link: Link, job: Job | None, of_slurmctld: Collection[int]) -> bool:
+    """Whether only accounting can tell what became of it: slurmctld has forgotten the job, or has
+    requeued it and shows the present run alone.
+    """
+    return link.job_id not in of_slurmctld if job is None else is_requeued(link, job)
+
+
+def _records(told: Sequence[Job], shown: Job | None) -> Sequence[Job]:
+    """Of one job, oldest first. What slurmctld shows of the present run goes before its record."""
+    if shown is None:
+        return told
+    return [*(job for job in told if job.submit_s < shown.submit_s), shown]

@@ -5,13 +5,14 @@ file and `--json`.
 from __future__ import annotations
 
 import time
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
 
 from mirage.chain.durations import format_duration
-from mirage.chain.handoff import handoffs
+from mirage.chain.handoff import Handoff, handoffs
 from mirage.chain.length import in_words
-from mirage.daemon.attention import WAITS, attention
+from mirage.daemon.attention import attention
 from mirage.daemon.restraint import Code, restraint_in
 from mirage.daemon.waiting_reason import (
     AGENT,
@@ -77,8 +78,11 @@ def is_news(report: Json, now_s: float) -> bool:
 def _chain(chain: Chain, store: ChainStore, service: str, decides: bool) -> Json:
     links = store.links(chain.user, chain.chain_id)
     by_job = {link.job_id: link for link in links}
-    costs = {handoff.link.job_id: handoff for handoff in handoffs(links)}
-    cut_short = {handoff.predecessor.job_id: handoff.cut_short_s for handoff in costs.values()}
+    costs: dict[int, list[Handoff]] = defaultdict(list)
+    cut_short = Counter[int]()
+    for handoff in handoffs(links):
+        costs[handoff.link.job_id].append(handoff)
+        cut_short[handoff.predecessor.job_id] += handoff.cut_short_s
     return {
         "chain": chain.chain_id,
         "user": chain.user,
@@ -97,13 +101,10 @@ def _chain(chain: Chain, store: ChainStore, service: str, decides: bool) -> Json
         },
         "links": [
             _link(link)
+            | _costs(costs[link.job_id])
             | {
                 "let_in_by": let_in_by(link, by_job.get(link.predecessor_id or 0), service),
-                "interruption_s": (
-                    costs[link.job_id].interruption_s if link.job_id in costs else None
-                ),
-                "overlap_s": costs[link.job_id].overlap_s if link.job_id in costs else None,
-                "cut_short_s": cut_short.get(link.job_id, 0),
+                "cut_short_s": cut_short[link.job_id],
             }
             for link in links
         ],
@@ -124,7 +125,18 @@ def _attention(chain: Chain, links: Sequence[Link], store: ChainStore) -> Json |
     return {"trouble": found.trouble.value, "words": found.words} if found else None
 
 
+def _costs(own: Sequence[Handoff]) -> Json:
+    """``own``: the handover to a link, and its own requeues."""
+    handovers = [handoff for handoff in own if not handoff.is_requeue]
+    return {
+        "interruption_s": sum(handoff.interruption_s for handoff in own) if own else None,
+        "overlap_s": sum(handoff.overlap_s for handoff in handovers) if handovers else None,
+    }
+
+
 def _link(link: Link) -> Json:
+    runs = link.each_run
+    first = runs[0]
     return {
         "segment": link.segment,
         "job_id": link.job_id,
@@ -132,14 +144,24 @@ def _link(link: Link) -> Json:
         "state": link.state.value,
         "partition": link.partition,
         "nodes": link.nodes or None,
-        "submit": link.submit_s,
-        "eligible": link.eligible_s,
-        "start": link.start_s,
+        "submit": first.submit_s,
+        "eligible": first.eligible_s,
+        "start": first.start_s,
         "end": link.end_s,
         "expected_end": link.expected_end_s,
         "exit_code": link.exit_code,
         "released": link.released_s,
         "reason": link.reason,
+        "runs": [
+            {
+                "submit": run.submit_s,
+                "start": run.start_s,
+                "end": run.end_s,
+                "state": run.state.value,
+            }
+            for run in runs
+            if run.start_s is not None
+        ],
     }
 
 
@@ -171,7 +193,7 @@ def what_next(
 
 
 def _waiting(links: Sequence[Link]) -> list[Link]:
-    return [link for link in links if link.state in WAITS]
+    return [link for link in links if link.is_waiting]
 
 
 def explain(
@@ -210,7 +232,7 @@ def explanation(
     ``asked``: somebody wants to know of this job. If not, a service that only observes keeps its
     opinion to itself. ``decides``: the service runs, so its last decision counts.
     """
-    if link.state not in WAITS:
+    if not link.is_waiting:
         return _past(link, store, service)
     who = f"Job {link.job_id} (link {link.segment})"
     before, kept = _before(link, store), kept_by(link)
@@ -243,7 +265,7 @@ def _behind(
 ) -> str:
     """Of a link that Slurm lets in as its predecessor ends."""
     after = f"Slurm starts it after job {link.predecessor_id} ends."
-    if before and before.state in WAITS:
+    if before and before.is_waiting:
         kept = kept_by(before)
         after += (
             f" Job {before.job_id} has not started: {kept}."
@@ -304,11 +326,11 @@ def acting_of(decisions: Sequence[Decision]) -> str | None:
 
 
 def _past(link: Link, store: ChainStore, service: str) -> str:
-    who = f"Job {link.job_id} (link {link.segment})"
+    who, link = f"Job {link.job_id} (link {link.segment})", link.each_run[0]
     if link.start_s is None:
         return (
             f"{who} never started ({link.state.value})."
-            if link.state.is_over
+            if link.is_over
             else f"{who} is {link.state.value}."
         )
     if link.predecessor_id is None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from mirage.chain.handoff import short_handovers
 from mirage.chain.run_law import run_law
+from mirage.chain.runs import is_requeued, with_past
 from mirage.chain.tag import ChainTag, parse_tag
 from mirage.domain import (
     Action,
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
 
 
 log = logging.getLogger(__name__)
+
+LATE_S = 60
+"""So long after a requeue accounting may not have it."""
 
 Gains = Sequence[tuple[int, float]]
 
@@ -111,6 +115,8 @@ class LookUp:
     """Links whose jobs the queue no longer shows. That alone does not mean that they are over."""
 
     links: tuple[Link, ...]
+    requeued: tuple[Link, ...] = ()
+    """Links that it does show, of whose earlier runs only accounting can tell."""
 
 
 TickAction = SaveChain | SaveLink | DropLink | Wait | Release | LookUp
@@ -135,9 +141,8 @@ def tick(
     ``baselines``: policies whose answers are only written down, beside those of ``policy``.
     """
     snapshot = with_leads(snapshot)
-    seen = _links_of(snapshot, only_user, left_out)
     now_s = clock.now_s()
-    actions = observed(snapshot, store, clock, only_user=only_user, left_out=left_out)
+    seen, actions = _observed(_links_of(snapshot, only_user, left_out), snapshot, store, now_s)
     snapshot, pairs = _with_pasts(list(_pairs(seen, snapshot)), snapshot, store, now_s)
     competing = _competing(seen)
     gains = store.gains(policy.name, now_s - DAY_S) if pairs else {}
@@ -163,8 +168,18 @@ def observed(
     """What is to be written down of the chains that `tick` is about, and looked up; nothing is
     decided.
     """
-    seen = _links_of(snapshot, only_user, left_out)
-    return [*_chains(seen, store, clock.now_s()), *_links(seen, snapshot, store)]
+    jobs = _links_of(snapshot, only_user, left_out)
+    return _observed(jobs, snapshot, store, clock.now_s())[1]
+
+
+def _observed(
+    jobs: Sequence[tuple[Job, ChainTag]], snapshot: Snapshot, store: ChainStore, now_s: int
+) -> tuple[list[_Seen], list[TickAction]]:
+    """The links in the queue that are to start or run, and what is to be done about all links."""
+    known = store.open_links()
+    seen = _seen_links(jobs, known, store)
+    living = [each for each in seen if not each.is_passed]
+    return living, [*_chains(living, store, now_s), *_links(seen, known, snapshot, now_s)]
 
 
 def _links_of(
@@ -175,6 +190,65 @@ def _links_of(
         for job, tag in tagged_jobs(snapshot)
         if only_user in (None, job.user) and (job.user, tag.chain_id) not in left_out
     ]
+
+
+class _Seen(NamedTuple):
+    """A link in the queue."""
+
+    job: Job
+    tag: ChainTag
+    link: Link
+    """As the queue shows it now."""
+    before: Link | None
+    """As the store has it."""
+    is_requeued: bool
+    """Since it was seen last."""
+
+    @property
+    def is_passed(self) -> bool:
+        """Slurm requeued the job after a later link had taken over: it will start for nothing."""
+        return self.link.is_over and not self.job.state.is_over
+
+    def is_incomplete(self, now_s: int) -> bool:
+        """Whether accounting may have more of its earlier runs than is known."""
+        is_news = self.is_requeued and not (self.before and self.before.is_over)
+        is_fresh = now_s - self.job.submit_s <= LATE_S
+        return is_news or ((self.is_requeued or bool(self.link.runs)) and is_fresh)
+
+
+def _seen_links(
+    jobs: Sequence[tuple[Job, ChainTag]], known: Sequence[Link], store: ChainStore
+) -> list[_Seen]:
+    by_key = {(link.user, link.chain_id, link.job_id): link for link in known}
+    found = []
+    for job, tag in jobs:
+        key = (job.user, tag.chain_id, job.job_id)
+        before = by_key.get(key) or _closed_link(job, tag, store)
+        link = link_of(job, tag, before)
+        found.append(_Seen(job, tag, link, before, before is not None and is_requeued(before, job)))
+    chains: dict[tuple[str, str], list[Link]] = defaultdict(list)
+    for each in found:
+        chains[each.link.user, each.link.chain_id].append(each.link)
+    return [_with_past(each, chains, store) for each in found]
+
+
+def _with_past(
+    each: _Seen, chains: Mapping[tuple[str, str], Sequence[Link]], store: ChainStore
+) -> _Seen:
+    """With the runs before this one, if Slurm has requeued the job.
+
+    One that no cycle has seen before is known by its later links: they were submitted after it.
+    """
+    key = (each.link.user, each.link.chain_id)
+    later = [link for link in chains[key] if link.segment > each.link.segment]
+    if each.before is None:
+        is_again = any(link.submit_s < each.job.submit_s for link in later)
+        return each._replace(is_requeued=is_again)
+    if not (each.is_requeued or each.before.runs):
+        return each
+    now = {link.job_id for link in later}
+    known = [link for link in store.links(*key) if link.job_id not in now]
+    return each._replace(link=with_past(each.before, [each.link], [*known, *later]))
 
 
 class _Pair(NamedTuple):
@@ -238,14 +312,14 @@ def _observation(
     )
 
 
-def _pairs(seen: Sequence[tuple[Job, ChainTag]], snapshot: Snapshot) -> Iterator[_Pair]:
+def _pairs(seen: Sequence[_Seen], snapshot: Snapshot) -> Iterator[_Pair]:
     """Each successor that may be released, with its predecessor, which runs or queues for nodes.
 
     Of several jobs that name the same one only the first submitted is the successor, also once it
     is let in.
     """
     taken: set[int] = set()
-    for job, tag in sorted(seen, key=lambda entry: entry[0].job_id):
+    for job, tag, *_ in sorted(seen, key=lambda entry: entry.job.job_id):
         predecessor = snapshot.by_id.get(tag.predecessor_id or 0)
         if predecessor is None or predecessor.user != job.user or predecessor.job_id in taken:
             continue
@@ -326,15 +400,13 @@ def awaited(job: Job) -> int | None:
     return int(match[1]) if match else None
 
 
-def _chains(
-    seen: Sequence[tuple[Job, ChainTag]], store: ChainStore, now_s: int
-) -> list[TickAction]:
+def _chains(seen: Sequence[_Seen], store: ChainStore, now_s: int) -> list[TickAction]:
     """Chains that are new, that their owner paused, resumed or extended, or alive though the store
     has them as over.
     """
     active = {(chain.user, chain.chain_id): chain for chain in store.active_chains()}
     jobs: dict[tuple[str, str], list[tuple[Job, ChainTag]]] = defaultdict(list)
-    for job, tag in seen:
+    for job, tag, *_ in seen:
         jobs[job.user, tag.chain_id].append((job, tag))
     actions: list[TickAction] = []
     for key, entries in jobs.items():
@@ -370,21 +442,18 @@ def _chain(entries: Sequence[tuple[Job, ChainTag]], known: Chain | None, now_s: 
 
 
 def _links(
-    seen: Sequence[tuple[Job, ChainTag]], snapshot: Snapshot, store: ChainStore
+    seen: Sequence[_Seen], known: Sequence[Link], snapshot: Snapshot, now_s: int
 ) -> list[TickAction]:
-    known = {(link.user, link.chain_id, link.job_id): link for link in store.open_links()}
-    actions: list[TickAction] = []
-    for job, tag in seen:
-        before = known.get((job.user, tag.chain_id, job.job_id)) or _closed_link(job, tag, store)
-        now = link_of(job, tag, before)
-        if now != before:
-            actions.append(SaveLink(now, before))
-    chain_of = {(job.user, job.job_id): tag.chain_id for job, tag in seen}
-    for link in known.values():
+    actions: list[TickAction] = [
+        SaveLink(each.link, each.before) for each in seen if each.link != each.before
+    ]
+    chain_of = {(job.user, job.job_id): tag.chain_id for job, tag, *_ in seen}
+    for link in known:
         if chain_of.get((link.user, link.job_id), link.chain_id) != link.chain_id:
             actions.append(DropLink(link))
-    vanished = tuple(link for link in known.values() if link.job_id not in snapshot.present)
-    return [*actions, LookUp(vanished)] if vanished else actions
+    gone = tuple(link for link in known if link.job_id not in snapshot.present)
+    requeued = tuple(each.link for each in seen if each.is_incomplete(now_s))
+    return [*actions, LookUp(gone, requeued)] if gone or requeued else actions
 
 
 def _closed_link(job: Job, tag: ChainTag, store: ChainStore) -> Link | None:
@@ -429,9 +498,9 @@ def _grounds(advice: Advice, observation: Observation, baselines: Sequence[Polic
     )
 
 
-def _competing(seen: Sequence[tuple[Job, ChainTag]]) -> Counter[tuple[str, str]]:
+def _competing(seen: Sequence[_Seen]) -> Counter[tuple[str, str]]:
     """By user and chain: links that compete for nodes."""
-    return Counter((job.user, tag.chain_id) for job, tag in seen if job.is_queueing)
+    return Counter((job.user, tag.chain_id) for job, tag, *_ in seen if job.is_queueing)
 
 
 def _decided(

@@ -97,6 +97,7 @@ def let_in_by(link: Link, before: Link | None, service: str) -> str | None:
     ``before``: its predecessor. ``service``: whose releases `released_s` tells of. A link that
     became eligible in the second of its predecessor's end counts as Slurm's: in most cases it is.
     """
+    link = link.each_run[0]
     if link.dependency:
         # it waits, though it may have been let in before: its owner has given it a dependency again
         return None
@@ -108,7 +109,7 @@ def let_in_by(link: Link, before: Link | None, service: str) -> str | None:
         return None
     if before is None or before.job_id != link.predecessor_id:
         return None
-    if before.state.is_over:
+    if before.is_over:
         if before.end_s is None:
             return None
         return OWNER if link.eligible_s < before.end_s else SLURM

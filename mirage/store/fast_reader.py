@@ -15,9 +15,10 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from mirage.domain import Chain, Decision, Intent, Link, Penalties, ReleaseOutcome
+from mirage.domain import Chain, Decision, Intent, Link, Penalties, ReleaseOutcome, Run
 from mirage.errors import StoreError
 from mirage.store.memory import MemoryStore
+from mirage.store.runs_column import read_runs
 
 BUSY_S = 5.0
 """How long to wait for the agent that writes."""
@@ -45,7 +46,7 @@ def read_chains(file: Path, job_id: int | None = None) -> MemoryStore:
         for row in connection.execute(_select(_LINK, "links")):
             link = Link(**_values(_LINK, row))
             store.save_link(link)
-            if not link.state.is_over or link.job_id == job_id:
+            if not link.is_over or link.job_id == job_id:
                 _put_decisions(connection, store, link.job_id)
     return store
 
@@ -121,7 +122,13 @@ def _select(columns: Collection[str], rest: str) -> str:
 
 def _values(kinds: Mapping[str, Any], row: sqlite3.Row) -> dict[str, Any]:
     """ValueError: a word of a newer release."""
-    return {name: kind(row[name]) if _is_word(kind) else row[name] for name, kind in kinds.items()}
+    return {name: _value(kind, row[name]) for name, kind in kinds.items()}
+
+
+def _value(kind: Any, shown: Any) -> Any:
+    if kind == tuple[Run, ...]:
+        return read_runs(shown)
+    return kind(shown) if _is_word(kind) else shown
 
 
 def _is_word(kind: Any) -> bool:

@@ -66,9 +66,7 @@ class MemoryStore:
         """Links of active chains whose job was not over when last seen."""
         active = {(chain.user, chain.chain_id) for chain in self.active_chains()}
         found = [link for link in self._links.values() if (link.user, link.chain_id) in active]
-        return sorted(
-            (link for link in found if not link.state.is_over), key=lambda link: link.job_id
-        )
+        return sorted((link for link in found if not link.is_over), key=lambda link: link.job_id)
 
     def link_of_job(self, job_id: int) -> Link | None:
         """The newest one, if Slurm has used the job id twice."""

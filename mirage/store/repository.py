@@ -17,7 +17,9 @@ from sqlalchemy import (
     Executable,
     Select,
     Table,
+    and_,
     bindparam,
+    not_,
     or_,
     select,
 )
@@ -179,7 +181,9 @@ class SqlStore:
     def open_links(self) -> list[Link]:
         """Links of active chains whose job was not over when last seen."""
         query = select(*_LINK).join_from(chains, links).where(chains.c.state.in_(_OPEN))
-        query = query.where(links.c.state.not_in(_OVER)).order_by(links.c.job_id)
+        # As `Link.is_over`.
+        was_passed = and_(links.c.state == JobState.REQUEUED, links.c.end_s.is_not(None))
+        query = query.where(links.c.state.not_in(_OVER), not_(was_passed)).order_by(links.c.job_id)
         return [Link(**row) for row in self._rows(query)]
 
     def link_of_job(self, job_id: int) -> Link | None:

@@ -23,11 +23,14 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    TypeDecorator,
 )
 from sqlalchemy import Enum as EnumOf
 from sqlalchemy.dialects.mysql import MEDIUMBLOB
+from sqlalchemy.engine import Dialect
 
-from mirage.domain import MAX_NAME, Action, ChainState, JobState, Mode, ReleaseOutcome
+from mirage.domain import MAX_NAME, Action, ChainState, JobState, Mode, ReleaseOutcome, Run
+from mirage.store.runs_column import read_runs, write_runs
 
 metadata = MetaData(
     naming_convention={
@@ -63,6 +66,25 @@ def _words(enum: type[Enum]) -> EnumOf:
     return EnumOf(
         enum, native_enum=False, length=32, values_callable=lambda e: [member.value for member in e]
     )
+
+
+class _Runs(TypeDecorator[tuple[Run, ...]]):
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(
+        self,
+        value: tuple[Run, ...] | None,
+        dialect: Dialect,  # noqa: ARG002 - the same signature
+    ) -> str:
+        return write_runs(value or ())
+
+    def process_result_value(
+        self,
+        value: str | None,
+        dialect: Dialect,  # noqa: ARG002 - the same signature
+    ) -> tuple[Run, ...]:
+        return read_runs(value or "")
 
 
 chains = Table(
@@ -105,6 +127,7 @@ links = Table(
     Column("reason", Text, nullable=False, server_default=""),
     Column("dependency", Text, nullable=False, server_default=""),
     Column("begin_s", BigInteger),
+    Column("runs", _Runs, nullable=False, server_default=""),
     ForeignKeyConstraint(["user", "chain_id"], ["chains.user", "chains.chain_id"]),
     **MARIADB,
 )

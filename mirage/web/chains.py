@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from mirage.chain.handoff import Handoff, handoffs
+from mirage.chain.runs import each_run
 from mirage.daemon.attention import ChainAlert, Trouble, attention
 from mirage.daemon.report import BAD_DAYS, explanation, what_next
 from mirage.daemon.restraint import Restraint, restraint_in
 from mirage.daemon.waiting_reason import DAEMON, let_in_by
-from mirage.domain import Action, Chain, Decision, JobState, Link
+from mirage.domain import Action, Chain, Decision, Link
 from mirage.ports import Store
 from mirage.web.timeline import Bar, Window, bars, in_words, link_bars
 from slurm_sim.seconds import DAY_S
@@ -117,7 +118,8 @@ def chain_list(
     page, pages, shown = paged(found, page)
     links = [store.links(chain.user, chain.chain_id) for chain in shown]
     begun_s = min(
-        (link.start_s or link.submit_s for own in links for link in own), default=window.start_s
+        (run.start_s or run.submit_s for own in links for run in each_run(own)),
+        default=window.start_s,
     )
     window = window.from_first(begun_s)
     rows = [
@@ -153,7 +155,7 @@ def paged(items: Sequence[_Item], page: int) -> tuple[int, int, Sequence[_Item]]
 
 def link_rows(store: Store, links: Sequence[Link], window: Window) -> list[LinkRow]:
     """One chain's links, each with its newest decisions."""
-    costs = {handoff.link.job_id: handoff for handoff in handoffs(links)}
+    costs = {handoff.link.job_id: handoff for handoff in handoffs(links) if not handoff.is_requeue}
     by_job = {link.job_id: link for link in links}
     gave_up = {handoff.predecessor.job_id for handoff in costs.values() if handoff.cut_short_s}
     return [
@@ -185,7 +187,7 @@ def waiting_list(
 
 def _waiting(chain: Chain, store: Store) -> Iterator[Waiting]:
     for link in store.links(chain.user, chain.chain_id):
-        if link.state is JobState.PENDING:
+        if link.is_waiting:
             newest = store.decisions(link.job_id, limit=1)
             words = explanation(link, store, asked=False)
             yield Waiting(
@@ -205,9 +207,9 @@ def verdict(decision: Decision) -> ChainVerdict:
 
 def whole(links: Sequence[Link], now_s: int) -> Window:
     """A window with all of a chain in it, and some time ahead."""
-    start_s = min((link.submit_s for link in links), default=now_s - 3600)
+    start_s = min((run.submit_s for run in each_run(links)), default=now_s - 3600)
     ends = [link.end_s or link.expected_end_s or link.start_s for link in links if link.start_s]
-    over = all(link.state.is_over for link in links)
+    over = all(link.is_over for link in links)
     end_s = max([*ends, now_s] if not over else ends or [now_s])
     room_s = max(60, (end_s - start_s) // 50)
     return Window(start_s - room_s, end_s + room_s, now_s)
@@ -219,7 +221,7 @@ def _row(
     costs = handoffs(links)
     return Row(
         chain=chain,
-        position=max((link.segment for link in links if link.start_s), default=0),
+        position=max((link.segment for link in links if link.has_started), default=0),
         bars=bars(chain, links, window),
         words=in_words(chain, links),
         next=what_next(chain, links, store),

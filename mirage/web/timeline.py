@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from mirage.chain.durations import format_duration
 from mirage.chain.handoff import handoffs
+from mirage.chain.runs import each_run
 from mirage.domain import Chain, Link
 from slurm_sim.seconds import DAY_S
 
@@ -88,7 +89,7 @@ def link_bars(link: Link, window: Window) -> list[Bar]:
 
 def in_words(chain: Chain, links: Sequence[Link]) -> str:
     """The same for who does not see it."""
-    parts = [_link_in_words(link) for link in links]
+    parts = [_link_in_words(run) for run in each_run(links)]
     for handoff in handoffs(links):
         if handoff.interruption_s or handoff.overlap_s:
             what = "interrupted" if handoff.interruption_s else "two at once"
@@ -119,7 +120,7 @@ def _bar(kind: str, start_s: float, end_s: float, window: Window, title: str) ->
 
 
 def _waits(links: Sequence[Link], window: Window) -> Iterator[Bar]:
-    for link in links:
+    for link in each_run(links):
         entered_s = link.released_s or link.eligible_s
         until_s = link.start_s or link.end_s or window.now_s
         if entered_s is not None and until_s > entered_s:
@@ -127,7 +128,7 @@ def _waits(links: Sequence[Link], window: Window) -> Iterator[Bar]:
 
 
 def _runs(links: Sequence[Link], window: Window) -> Iterator[Bar]:
-    for link in links:
+    for link in each_run(links):
         if link.start_s is None:
             continue
         run = _bar(
@@ -153,7 +154,7 @@ def _between(chain: Chain, links: Sequence[Link], window: Window) -> Iterator[Ba
                 window,
                 f"two links at once {before}",
             )
-    ends = [link.end_s for link in links if link.end_s and link.start_s]
+    ends = [run.end_s for run in each_run(links) if run.end_s and run.start_s]
     runs = any(link.start_s and not link.end_s for link in links)
     if ends and not runs and not chain.state.is_over:
         yield _bar("gap", max(ends), window.now_s, window, "interrupted until now")

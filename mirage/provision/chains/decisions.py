@@ -94,8 +94,8 @@ class DecisionStore:
         match action:
             case SaveLink():
                 self._links[action.link.job_id] = action.link
-            case LookUp():
-                self._look_up(action.links)
+            case LookUp(links=links) if links:
+                self._look_up(links)
             case Wait(decision=decision) | Release(decision=decision):
                 if decision.gain is not None:
                     key = decision.predecessor_id, decision.successor_id

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from mirage.chain.run_law import MOST_LINKS, run_law
-from mirage.domain import Job, JobState, Link, RunLaw
+from mirage.domain import Job, JobState, Link, Run, RunLaw
 
 H = 3600
 LIMIT_S = 48 * H
@@ -94,25 +94,30 @@ def test_a_successor_that_gets_the_node_of_a_link_with_the_usual_end_did_not_ask
     assert run_law([first, short, asked], JOB).runs_s == (20 * H, LIMIT_S)
 
 
-@pytest.mark.parametrize("again_s", [-30, 3600])
-@pytest.mark.parametrize("waits_h", [2, None])
-def test_a_requeued_successor_may_have_asked_before(again_s, waits_h):
-    """Slurm has its last submission and start only. ``again_s``: from the link's end to the
-    requeue.
-    """
+def test_a_successor_that_was_requeued_has_asked_if_one_of_its_runs_was_there():
     first, second = links(20, 1)
     requeued = replace(
         second,
-        released_s=first.end_s - 7200,
-        submit_s=first.end_s + again_s,
-        start_s=waits_h and first.end_s + waits_h * H,
+        runs=(run_of(second, first.end_s - 60, first.end_s + 30),),
+        submit_s=first.end_s + 31,
+        start_s=first.end_s + 2 * H,
         end_s=None,
     )
     assert run_law([first, requeued], JOB) == RunLaw((LIMIT_S,), (1.0,), 0)
-    let_in_later = replace(requeued, released_s=None)
-    assert run_law([first, let_in_later], JOB).early == 1, "Slurm let it in after the link's end"
-    not_requeued = replace(requeued, submit_s=first.start_s)
-    assert run_law([first, not_requeued], JOB).early == 1, "it waited until after the link's end"
+    later = replace(requeued, runs=(run_of(second, first.end_s + 60, first.end_s + 90),))
+    assert run_law([first, later], JOB).early == 1
+
+
+def test_each_run_of_a_requeued_link_counts_by_its_own_length():
+    """Preempted after 5 h, which says that it runs for 5 h at least, it then ended after 20 h."""
+    (first,) = links(20)
+    runs = (run_of(first, 0, 5 * H, JobState.PREEMPTED),)
+    twice = replace(first, runs=runs, submit_s=5 * H, start_s=6 * H, end_s=26 * H)
+    assert run_law([twice], JOB).runs_s == (20 * H, LIMIT_S)
+
+
+def run_of(link, start_s, end_s, state=JobState.REQUEUED):
+    return Run(submit_s=start_s, eligible_s=start_s, start_s=start_s, end_s=end_s, state=state)
 
 
 def test_a_link_that_was_asked_shortly_before_its_limit_did_not_end_early():

@@ -9,11 +9,13 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from mirage.chain.handoff import Handoff
 from mirage.chain.tag import ChainTag, format_tag, parse_tag
 from mirage.daemon import act
 from mirage.daemon.cycle import Daemon
 from mirage.daemon.metrics import Metrics
-from mirage.daemon.report import explain
+from mirage.daemon.observers import Observer
+from mirage.daemon.report import chain_reports, explain
 from mirage.daemon.restraint import Acting
 from mirage.domain import (
     ActingMode,
@@ -498,3 +500,61 @@ def test_metrics_tell_what_happened():
     assert value("mirage_nodes", state="up") == 2
     assert value("mirage_interruption_seconds_count") == value("mirage_overlap_seconds_count") == 1
     assert value("mirage_overlap_seconds_sum") > 0
+
+
+class Told(Observer):
+    def __init__(self) -> None:
+        self.handovers: list[Handoff] = []
+
+    def chains_followed(self, handovers, active_chains, now_s) -> None:
+        self.handovers += handovers
+
+
+@pytest.mark.parametrize("has_accounting", [True, False])
+def test_a_link_that_requeues_itself_as_it_hands_over_keeps_its_run(has_accounting):
+    """As Lightning does. The requeued job waits, starts, and leaves at once."""
+    world, told = World(segments=3), Told()
+    world.cluster.has_accounting = has_accounting
+    world.restart(observers=[told])
+    world.cycles(8)
+    before, second = world.store.links("alice", "chain1")
+    assert second.start_s is not None, "the second link has taken over"
+    world.submit(3, world.second)
+    world.sim.requeue(world.first)
+    requeued_s = world.sim.now_s
+    world.daemon.run_cycle()
+    first, second, third = world.store.links("alice", "chain1")
+    assert (first.state, first.start_s) == (JobState.REQUEUED, before.start_s)
+    assert first.end_s == requeued_s if has_accounting else 0 <= first.end_s - requeued_s <= 2
+    (report,) = chain_reports(world.store, None)
+    assert f"Job {third.job_id} (link 3)" in report["next"], "the one that waits for its work"
+    world.sim.step(300)
+    world.sim.set_runtime_end(world.first, world.sim.now_s + 1)
+    world.cycles(3)
+    assert world.sim.job(world.first).state.is_over
+    assert world.store.links("alice", "chain1")[0] == first, "its empty start counts as nothing"
+    assert [(each.link.segment, each.interruption_s) for each in told.handovers] == [(2, 0)]
+    assert told.handovers[0].overlap_s == first.end_s - second.start_s
+    assert world.chain.state is ChainState.ACTIVE
+
+
+@pytest.mark.parametrize("has_accounting", [True, False])
+def test_a_link_that_slurm_requeues_goes_on_and_both_its_runs_count(has_accounting):
+    world, told = World(policy=Reactive()), Told()
+    world.cluster.has_accounting = has_accounting
+    world.restart(observers=[told])
+    world.cycles(2)
+    world.sim.requeue(world.first)
+    requeued_s = world.sim.now_s
+    start_s = world.store.links("alice", "chain1")[0].start_s
+    world.cycles(4)
+    first = world.store.links("alice", "chain1")[0]
+    assert first.each_run[0].start_s == start_s
+    (again,) = told.handovers
+    assert again.is_requeue
+    assert again.interruption_s == first.start_s - again.predecessor.end_s > 0
+    assert 0 <= again.predecessor.end_s - requeued_s <= 2
+    (report,) = chain_reports(world.store, None)
+    assert report["links"][0]["interruption_s"] == again.interruption_s
+    assert [run["state"] for run in report["links"][0]["runs"]] == ["REQUEUED", "RUNNING"]
+    assert report["links"][0]["start"] == start_s

@@ -6,11 +6,9 @@ from mirage.daemon.chain_end import (
     FORGET_AFTER_S,
     LAG_S,
     chain_end,
-    latest_records,
-    link_after,
     lost_chain_end,
 )
-from mirage.domain import USED_UP_EXIT, Chain, ChainState, Job, JobState, Link
+from mirage.domain import USED_UP_EXIT, Chain, ChainState, JobState, Link
 
 CHAIN = Chain(chain_id="abc123", user="alice", segments=3)
 
@@ -122,28 +120,3 @@ def test_later_links_tell_how_a_chain_ended_once_accounting_can_not_be_behind(ru
     assert lost_chain_end(CHAIN, links, runaway, since_s + patience_s - 1) is None
     ended = lost_chain_end(CHAIN, links, runaway, since_s + patience_s)
     assert (ended.state, ended.reason[:6]) == (ChainState.FAILED, "link 2")
-
-
-def test_of_a_requeued_job_the_last_incarnation_counts():
-    first = Job(
-        job_id=7,
-        user="alice",
-        partition="gpu",
-        state=S.REQUEUED,
-        nodes=1,
-        submit_s=10,
-        start_s=20,
-        end_s=30,
-    )
-    last = Job(
-        job_id=7,
-        user="alice",
-        partition="gpu",
-        state=S.COMPLETED,
-        nodes=1,
-        submit_s=30,
-        start_s=40,
-        end_s=50,
-    )
-    assert latest_records([last, first]) == {7: last}
-    assert link_after(link(1, S.RUNNING), last).end_s == 50

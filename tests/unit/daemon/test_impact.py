@@ -134,15 +134,23 @@ def test_what_its_owner_let_in_is_measured_and_not_estimated():
     )
 
 
-def test_only_the_period_counts_and_a_requeued_start_replaces_the_first():
-    late = handover(entered=24 * H, started=26 * H, ended=24 * H)
+def test_only_the_period_counts():
     found = of(
         handover(successor=9, entered=2 * H, started=3 * H, ended=2 * H, at=3 * H),
         handover(entered=24 * H, started=25 * H, ended=24 * H),
-        late,
         since_s=10 * H,
     )
-    assert (found.handovers, found.measured.interruption_s) == (1, 2 * H)
+    assert (found.handovers, found.measured.interruption_s) == (1, H)
+
+
+def test_what_a_link_loses_as_slurm_requeues_it_is_measured_and_not_estimated():
+    again = [
+        handover(successor=2, entered=at_s, started=at_s + H, ended=at_s) | {"predecessor": 2}
+        for at_s in (30 * H, 40 * H)
+    ]
+    found = of(handover(entered=24 * H, started=25 * H, ended=24 * H), *again)
+    assert (found.measured.interruption_s, found.reactive.interruption_s) == (3 * H, H)
+    assert found.not_known == 2
 
 
 def test_a_timer_can_not_let_in_before_the_predecessor_starts():

@@ -116,9 +116,7 @@ def test_a_record_that_never_ends_does_not_unsettle_what_came_later():
     )
 
 
-def test_of_a_requeued_link_the_last_record_counts():
+def test_of_a_requeued_link_all_runs_are_known():
     first = replace(record(2, S.REQUEUED), submit_s=10)
-    assert [
-        found.state
-        for found in read_answer([record(2, S.TIMEOUT), first], {KEY: []}, LATER_S).links
-    ] == [S.TIMEOUT]
+    (found,) = read_answer([record(2, S.TIMEOUT), first], {KEY: []}, LATER_S).links
+    assert [run.state for run in found.each_run] == [S.REQUEUED, S.TIMEOUT]

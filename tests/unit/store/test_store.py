@@ -22,6 +22,7 @@ from mirage.domain import (
     Mode,
     Penalties,
     ReleaseOutcome,
+    Run,
 )
 from mirage.errors import InputError, StoreError
 from mirage.ports import ChainStore, Store
@@ -90,6 +91,9 @@ def engine() -> Iterator[Engine]:
     made.dispose()
 
 
+RUN = Run(submit_s=1, eligible_s=None, start_s=2, end_s=3, state=JobState.REQUEUED, exit_code=1)
+
+
 class Oops(Exception):
     pass
 
@@ -153,6 +157,7 @@ def test_a_link_comes_back_as_it_was_saved(followed: ChainStore) -> None:
         lead_s=300,
         reason="",
         dependency="after:11",
+        runs=(RUN, replace(RUN, start_s=9, state=JobState.PREEMPTED)),
     )
     followed.save_link(full)
     assert followed.links("alice", "c1") == [full]
@@ -184,6 +189,15 @@ def test_open_links_are_those_of_active_chains_whose_job_is_not_over(followed: C
         state for state in JobState if not state.is_over
     }
     assert {link.chain_id for link in followed.open_links()} == {"on"}
+
+
+def test_a_link_whose_run_was_over_as_slurm_requeued_its_job_is_not_open(
+    followed: ChainStore,
+) -> None:
+    followed.save_chain(a_chain())
+    followed.save_link(a_link(1, state=JobState.REQUEUED, start_s=3, end_s=4))
+    followed.save_link(a_link(2, state=JobState.REQUEUED, runs=(RUN,)))
+    assert [link.job_id for link in followed.open_links()] == [2]
 
 
 def test_a_job_id_that_slurm_used_twice_means_the_newer_link(followed: ChainStore) -> None:

@@ -1,0 +1,118 @@
+"""What a link's job did, run by run. The one place that says which runs of a requeued job count. Pure.
+
+Slurm takes a requeue for a new submission: `squeue` and `scontrol` then show the new run alone, and
+`sacct -D` has a record for each. A job that finds a later link in its place leaves at once
+(`job.sh`), so such a run is none.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from mirage.domain import Job, JobState, Link, Run
+
+
+def each_run(links: Iterable[Link]) -> list[Link]:
+    """Every run of these links, as a link of its own: by segment, each link's in their order."""
+    in_order = sorted(links, key=lambda link: (link.segment, link.job_id))
+    return [run for link in in_order for run in link.each_run]
+
+
+def is_requeued(link: Link, job: Job) -> bool:
+    """Whether Slurm has taken the link's job back into its queue since the link was seen."""
+    # A link that is known from its folder alone has no submission of its own, but a start.
+    return job.submit_s > max(link.submit_s, link.start_s or 0)
+
+
+def by_job(records: Iterable[Job]) -> Mapping[int, Sequence[Job]]:
+    """Job id -> its records, oldest first: a requeued job has several."""
+    found: dict[int, list[Job]] = defaultdict(list)
+    for record in sorted(records, key=lambda record: (record.job_id, record.submit_s)):
+        found[record.job_id].append(record)
+    return found
+
+
+def link_after(link: Link, job: Job) -> Link:
+    """The link with what Slurm says of its job's present run."""
+    return replace(
+        link,
+        state=job.state,
+        nodes=job.nodes,
+        submit_s=job.submit_s,
+        eligible_s=job.eligible_s,
+        start_s=job.start_s,
+        end_s=job.end_s,
+        exit_code=job.exit_code,
+        reason=job.reason if job.is_pending else "",
+        dependency=job.dependency if job.is_pending else "",
+        begin_s=job.begin_s,
+    )
+
+
+def link_of_runs(link: Link, records: Sequence[Job], chain: Iterable[Link]) -> Link:
+    """The link with all that is known of its job.
+
+    ``link``: as it was known. ``records``: what Slurm says of the job, a run each, oldest first; the
+    last is the present one. ``chain``: all links of its chain, as far as they are known.
+    """
+    told = [link_after(replace(link, runs=()), record) for record in records]
+    return with_past(link, told, chain)
+
+
+def with_past(before: Link, told: Sequence[Link], chain: Iterable[Link]) -> Link:
+    """The link as ``told`` by Slurm, a run each, with the runs that it had ``before`` these. Else
+    as `link_of_runs`.
+    """
+    known = [run for run in before.each_run if _began_before(run, told[0].submit_s)]
+    later = each_run(other for other in chain if other.segment > before.segment)
+    runs: list[Link] = []
+    for run in [*(run for run in [*known, *told[:-1]] if run.start_s is not None), told[-1]]:
+        if runs:
+            runs[-1] = _requeued(runs[-1], run.submit_s)
+        if not (runs and _is_passed(runs[-1], run, later)):
+            runs.append(run)
+    last = runs.pop()
+    return replace(last, released_s=before.released_s, runs=tuple(map(_run_of, runs)))
+
+
+def _began_before(run: Link, at_s: int) -> bool:
+    return run.start_s is not None and run.start_s < at_s
+
+
+def _requeued(run: Link, again_s: int) -> Link:
+    """A run that another one followed. Slurm submits a job again as its run ends, so ``again_s``
+    stands in for an end that is not recorded yet.
+    """
+    if run.end_s is not None and not run.state.has_nodes:
+        return run
+    state = JobState.REQUEUED if run.state.has_nodes else run.state
+    return replace(run, state=state, end_s=again_s if run.end_s is None else run.end_s)
+
+
+def _is_passed(before: Link, run: Link, later: Sequence[Link]) -> bool:
+    """Whether a later link had taken over when this run began, or has by now if it has not begun.
+
+    That link had started by then, and it outlived the run ``before``, since no link takes over from
+    one that runs.
+    """
+    return any(
+        other.start_s is not None
+        and (run.start_s is None or other.start_s <= run.start_s)
+        and (other.end_s is None or before.end_s is None or other.end_s > before.end_s)
+        for other in later
+    )
+
+
+def _run_of(link: Link) -> Run:
+    assert link.start_s is not None
+    assert link.end_s is not None
+    return Run(
+        submit_s=link.submit_s,
+        eligible_s=link.eligible_s,
+        start_s=link.start_s,
+        end_s=link.end_s,
+        state=link.state,
+        exit_code=link.exit_code,
+    )
