@@ -12,6 +12,7 @@ from typing import Any
 from mirage.chain.durations import format_duration
 from mirage.chain.handoff import Handoff, handoffs
 from mirage.chain.length import in_words
+from mirage.chain.runs import each_run
 from mirage.daemon.attention import attention
 from mirage.daemon.restraint import Code, restraint_in
 from mirage.daemon.waiting_reason import (
@@ -91,7 +92,7 @@ def _chain(chain: Chain, store: ChainStore, service: str, decides: bool) -> Json
         "reason": chain.reason,
         "segments": chain.segments,
         "length": in_words(chain.length, chain.segments),
-        "ran_s": sum(_ran_s(link) for link in links),
+        "ran_s": sum(_ran_s(run) for run in each_run(links)),
         "mode": chain.mode.value,
         "created": chain.created_s,
         "updated": chain.updated_s,

@@ -201,8 +201,7 @@ class _Seen(NamedTuple):
     """As the queue shows it now."""
     before: Link | None
     """As the store has it."""
-    is_requeued: bool
-    """Since it was seen last."""
+    was_requeued: bool = False
 
     @property
     def is_passed(self) -> bool:
@@ -211,9 +210,9 @@ class _Seen(NamedTuple):
 
     def is_incomplete(self, now_s: int) -> bool:
         """Whether accounting may have more of its earlier runs than is known."""
-        is_news = self.is_requeued and not (self.before and self.before.is_over)
-        is_fresh = now_s - self.job.submit_s <= LATE_S
-        return is_news or ((self.is_requeued or bool(self.link.runs)) and is_fresh)
+        before = self.before
+        is_news = before is None or (is_requeued(before, self.job) and not before.is_over)
+        return self.was_requeued and (is_news or now_s - self.job.submit_s <= LATE_S)
 
 
 def _seen_links(
@@ -224,31 +223,27 @@ def _seen_links(
     for job, tag in jobs:
         key = (job.user, tag.chain_id, job.job_id)
         before = by_key.get(key) or _closed_link(job, tag, store)
-        link = link_of(job, tag, before)
-        found.append(_Seen(job, tag, link, before, before is not None and is_requeued(before, job)))
+        found.append(_Seen(job, tag, link_of(job, tag, before), before))
     chains: dict[tuple[str, str], list[Link]] = defaultdict(list)
     for each in found:
         chains[each.link.user, each.link.chain_id].append(each.link)
-    return [_with_past(each, chains, store) for each in found]
+    return [_with_past(each, chains[each.job.user, each.tag.chain_id], store) for each in found]
 
 
-def _with_past(
-    each: _Seen, chains: Mapping[tuple[str, str], Sequence[Link]], store: ChainStore
-) -> _Seen:
-    """With the runs before this one, if Slurm has requeued the job.
-
-    One that no cycle has seen before is known by its later links: they were submitted after it.
+def _with_past(each: _Seen, chain: Sequence[Link], store: ChainStore) -> _Seen:
+    """With the runs before this one, if Slurm has requeued the job. ``chain``: its links as the
+    queue shows them. Those after it were submitted after its first submission.
     """
-    key = (each.link.user, each.link.chain_id)
-    later = [link for link in chains[key] if link.segment > each.link.segment]
-    if each.before is None:
-        is_again = any(link.submit_s < each.job.submit_s for link in later)
-        return each._replace(is_requeued=is_again)
-    if not (each.is_requeued or each.before.runs):
+    link, before = each.link, each.before
+    later = [other for other in chain if other.segment > link.segment]
+    is_again = any(other.submit_s < link.submit_s for other in later)
+    if not (is_again or (before and (before.runs or is_requeued(before, each.job)))):
         return each
-    now = {link.job_id for link in later}
-    known = [link for link in store.links(*key) if link.job_id not in now]
-    return each._replace(link=with_past(each.before, [each.link], [*known, *later]))
+    if before is not None:
+        now = {other.job_id for other in later}
+        known = [each for each in store.links(link.user, link.chain_id) if each.job_id not in now]
+        link = with_past(before, [link], [*known, *later])
+    return each._replace(link=link, was_requeued=True)
 
 
 class _Pair(NamedTuple):

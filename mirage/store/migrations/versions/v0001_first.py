@@ -42,7 +42,6 @@ def _create_chains() -> None:
         sa.Column("user", sa.String(255), nullable=False),
         sa.Column("chain_id", sa.String(64), nullable=False),
         sa.Column("segments", sa.Integer, nullable=False),
-        sa.Column("length", sa.String(16), nullable=False, server_default=""),
         sa.Column("mode", sa.String(32), nullable=False),
         sa.Column("penalty_interruption", sa.Double, nullable=False),
         sa.Column("penalty_overlap", sa.Double, nullable=False),

@@ -1,4 +1,4 @@
-"""Earlier runs of links that Slurm requeued."""
+"""Earlier runs of links that Slurm requeued; what a chain's links may use in all."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ down_revision = "0009"
 
 
 def upgrade() -> None:
-    """Adds the column, unless an upgrade that was cut short has added it already (MariaDB)."""
-    if not _is_there():
-        runs = sa.Column("runs", sa.Text, nullable=False, server_default="")
-        op.add_column("links", runs)
+    """Adds the columns that are missing: an upgrade may have been cut short (MariaDB)."""
+    if not _has("links", "runs"):
+        op.add_column("links", sa.Column("runs", sa.Text, nullable=False, server_default=""))
+    if not _has("chains", "length"):
+        length = sa.Column("length", sa.String(16), nullable=False, server_default="")
+        op.add_column("chains", length)
 
 
 def downgrade() -> None:
-    """Drops it."""
-    if _is_there():
-        op.drop_column("links", "runs")
+    """Drops them."""
+    for table, name in (("links", "runs"), ("chains", "length")):
+        if _has(table, name):
+            op.drop_column(table, name)
 
 
-def _is_there() -> bool:
-    columns = sa.inspect(op.get_bind()).get_columns("links")
-    return "runs" in {column["name"] for column in columns}
+def _has(table: str, name: str) -> bool:
+    return name in {column["name"] for column in sa.inspect(op.get_bind()).get_columns(table)}
