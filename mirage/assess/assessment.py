@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,22 +12,37 @@ from pathlib import Path
 from typing import Any
 
 from mirage.assess.habits import Habits, habits_of
-from mirage.assess.history import CLUSTER, TRACE, RecentHistory, SiteHistory, site_history
+from mirage.assess.history import (
+    CLUSTER,
+    TRACE,
+    RecentHistory,
+    SiteHistory,
+    forget_records,
+    site_history,
+)
 from mirage.assess.plan import METHOD, AssessmentPlan, SiteFacts
 from mirage.assess.routes import RoutingFigures, routing_of
 from mirage.assess.simulated import HELD_OUT, chain_plan, other_priorities, simulate
-from mirage.assess.waits import WaitFigures, waits_of
+from mirage.assess.waits import SizeWaits, WaitFigures, size_waits, waits_of
+from mirage.domain import Mode
 from mirage.errors import MirageError
 from mirage.figures.provenance import sha256
 from mirage.provision.chains.evaluation import ChainPlan, ChainsEvaluation
+from mirage.provision.evaluation.protocol import REACTIVE
 from mirage.provision.learn import TrainingPlan, train
 from mirage.provision.learn.cautions import choose_partition
 from mirage.provision.learn.episode import AUGMENTED_LEAD_S
 from mirage.provision.learn.joblog import log_of
 from mirage.provision.learn.reporter import SILENT, Reporter
+from mirage.provision.learn.run import FOLDERS
+from mirage.provision.learn.shards import ShardFolder
 from slurm_sim.traces.usage import busy_nodes
 
 MODEL, TRAINED, CONFIG = "model", "trained.json", "mirage.toml"
+SAMPLES = "episodes-{}"
+"""Episodes of a training that was interrupted, or whose time was up."""
+TRAINING_SHARE = 0.4
+"""Of the time left, for episodes."""
 STEPS = 7
 
 
@@ -46,6 +63,8 @@ class SiteAssessment:
     """The same chains under other priorities, by name, where the scheduler is not known: whether the
     verdict depends on it. Empty: the scheduler is known, or nothing is simulated.
     """
+    size_waits: tuple[SizeWaits, ...]
+    """Simulated waits beside the history's own, by size."""
     routing: RoutingFigures | None
     """None: not judged, `why_no_routing` says why."""
     why_no_routing: str
@@ -65,7 +84,7 @@ def assess(plan: AssessmentPlan, reporter: Reporter = SILENT) -> SiteAssessment:
     # The whole history is gone when training begins: workers need the memory.
     seen = _look(plan, steps)
     facts, recent = seen.facts, seen.recent
-    model, why_no_model = steps.timed("training", lambda: _model(plan, facts, reporter))
+    model, why_no_model = steps.timed("training", lambda: _model(plan, facts, until_s, reporter))
     left_s = until_s - time.monotonic()
     planned, why_no_chains = chain_plan(
         plan, facts, seen.habits, recent, model=model, left_s=left_s
@@ -76,6 +95,9 @@ def assess(plan: AssessmentPlan, reporter: Reporter = SILENT) -> SiteAssessment:
         lambda: other_priorities(planned, chains, recent, until_s, reporter),
     )
     _write_config(plan.out / CONFIG, model)
+    is_whole = chains is None or (planned and chains.begins == planned.begins)
+    if is_whole and not any(plan.out.glob(SAMPLES.format("*"))):
+        forget_records(plan.out)
     return SiteAssessment(
         facts=facts,
         timezone=plan.source.timezone or "UTC",
@@ -85,6 +107,7 @@ def assess(plan: AssessmentPlan, reporter: Reporter = SILENT) -> SiteAssessment:
         chain_plan=planned,
         why_no_chains=why_no_chains or why_not,
         by_priorities=by_priorities,
+        size_waits=_size_waits(recent, facts, planned, chains),
         routing=seen.routing,
         why_no_routing=seen.why_no_routing,
         model=model,
@@ -131,6 +154,21 @@ def _look(plan: AssessmentPlan, steps: _Steps) -> _QueueFigures:
     )
 
 
+def _size_waits(
+    recent: RecentHistory,
+    facts: SiteFacts,
+    planned: ChainPlan | None,
+    chains: ChainsEvaluation | None,
+) -> tuple[SizeWaits, ...]:
+    if planned is None or chains is None:
+        return ()
+    rows = {row.nodes: row for row in chains.figures.summary if row.mode == Mode.TRAIN.value}
+    wait_h = {
+        nodes: chains.figures.row(nodes, Mode.TRAIN.value, REACTIVE).wait_h.value for nodes in rows
+    }
+    return size_waits(recent.trace, facts.partition, chains.begins_s, planned.lasts_s, wait_h)
+
+
 class _Steps:
     """Announces and times the steps."""
 
@@ -170,14 +208,19 @@ def _facts(history: SiteHistory, wanted: str | None) -> SiteFacts:
     )
 
 
-def _model(plan: AssessmentPlan, facts: SiteFacts, reporter: Reporter) -> tuple[Path | None, str]:
-    """A model of the first part of the history, or why there is none."""
+def _model(
+    plan: AssessmentPlan, facts: SiteFacts, until_s: float, reporter: Reporter
+) -> tuple[Path | None, str]:
+    """A model of the first part of the history, or why there is none. ``until_s``: of the whole
+    assessment, on the monotonic clock.
+    """
     if facts.why_unfit:
         return None, facts.why_unfit
     key, kept = _training_key(plan, facts), plan.out / TRAINED
     if kept.exists() and kept.read_text(encoding="utf-8") == key:
         return plan.out / MODEL, ""
     kept.unlink(missing_ok=True)
+    samples = _samples(plan, key)
     try:
         train(
             TrainingPlan(
@@ -190,6 +233,8 @@ def _model(plan: AssessmentPlan, facts: SiteFacts, reporter: Reporter) -> tuple[
                 partition=facts.partition,
                 episodes=plan.effort.episodes,
                 validation_episodes=plan.effort.judged,
+                at_most_s=max(0.0, TRAINING_SHARE * (until_s - time.monotonic())),
+                samples=samples,
                 seed=plan.seed,
                 workers=plan.workers,
             ),
@@ -197,8 +242,19 @@ def _model(plan: AssessmentPlan, facts: SiteFacts, reporter: Reporter) -> tuple[
         )
     except MirageError as error:
         return None, str(error)
-    kept.write_text(key, encoding="utf-8")
+    if ShardFolder.existing(samples / FOLDERS["training"]).is_whole:
+        kept.write_text(key, encoding="utf-8")
+        shutil.rmtree(samples)
     return plan.out / MODEL, ""
+
+
+def _samples(plan: AssessmentPlan, key: str) -> Path:
+    """The folder of this training's episodes: an earlier call with the same input may have left some."""
+    own = plan.out / SAMPLES.format(hashlib.sha256(key.encode()).hexdigest()[:8])
+    for path in plan.out.glob(SAMPLES.format("*")):
+        if path != own:
+            shutil.rmtree(path)
+    return own
 
 
 def _training_key(plan: AssessmentPlan, facts: SiteFacts) -> str:

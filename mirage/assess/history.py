@@ -31,7 +31,11 @@ from slurm_sim.traces.inference import (
     with_dependencies,
 )
 
-TRACE, CLUSTER, RECORDS = "history.csv.gz", "cluster.toml", "sacct.txt"
+TRACE, CLUSTER = "history.csv.gz", "cluster.toml"
+RECORDS = "sacct-{}d.txt"
+"""What Slurm said, with the names of users: for a second call, until all is simulated."""
+FRESH_S = DAY_S
+"""So long it is used again."""
 SACCT_TIMEOUT_S = 600
 """For a week of records."""
 ALIVE = ("RUNNING", "SUSPENDED", "COMPLETING", "STOPPED")
@@ -186,9 +190,18 @@ def _alive_since(trace: Trace, begin_s: int) -> Trace:
 def _records(source: HistorySource, folder: Path) -> Path:
     if source.sacct is not None:
         return source.sacct
-    end_s, path = int(time.time()), folder / RECORDS
+    end_s, path = int(time.time()), folder / RECORDS.format(source.days)
+    if path.exists() and end_s - path.stat().st_mtime < FRESH_S:
+        return path
     write_history(Runner(timeout_s=SACCT_TIMEOUT_S), end_s - source.days * DAY_S, end_s, path)
+    path.chmod(0o600)
     return path
+
+
+def forget_records(folder: Path) -> None:
+    """Removes what Slurm said, once no further call needs it."""
+    for path in folder.glob(RECORDS.format("*")):
+        path.unlink()
 
 
 def _site(source: HistorySource) -> ClusterConfig | None:

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from mirage.assess.assessment import CONFIG, MODEL, SiteAssessment
 from mirage.assess.habits import WAYS, Habits
 from mirage.assess.plan import AssessmentPlan
-from mirage.assess.simulated import main_row
+from mirage.assess.simulated import default_rows
 from mirage.assess.verdict import headline, judged_days, sentences
 from mirage.assess.waits import CAUSES, WaitRow
 from mirage.figures.charts import bar_chart
@@ -69,6 +69,7 @@ def record(found: SiteAssessment, origin: dict[str, Any]) -> dict[str, Any]:
         "waits": asdict(found.waits) | {"contention": found.waits.contention},
         "habits": asdict(found.habits),
         "chains": [asdict(row) for row in found.chains.figures.summary] if found.chains else None,
+        "size_waits": [asdict(row) for row in found.size_waits],
         "chains_by_priorities": {
             name: [asdict(row) for row in chains.figures.summary]
             for name, chains in found.by_priorities.items()
@@ -121,11 +122,14 @@ def report_page(found: SiteAssessment, origin: dict[str, Any]) -> ReportPage:
 
 def _tiles(found: SiteAssessment) -> Iterator[Tile]:
     yield Tile("mean wait", hours(found.waits.all_jobs.mean_s / HOUR_S))
-    yield Tile("of it for nodes", percent(found.waits.contention))
+    if found.waits.contention is not None:
+        yield Tile("of it for nodes", percent(found.waits.contention))
     yield Tile("chains today", str(found.habits.chains))
-    row = main_row(found.chains)
-    if row is not None and row.gain is not None:
-        yield Tile(f"gain of goodput, {nodes_words(row.nodes)}", estimate_cell(row.gain, _share))
+    for row in default_rows(found.chains):
+        if row.gain is not None:
+            yield Tile(
+                f"gain of goodput, {nodes_words(row.nodes)}", estimate_cell(row.gain, _share)
+            )
 
 
 def _queue(found: SiteAssessment) -> Iterator[Part]:
@@ -201,9 +205,19 @@ def _with_mirage(found: SiteAssessment) -> Iterator[Part]:
         f" the last {judged_days(found):.0f} days, which training did not see. Goodput: share of"
         " the time in which a chain makes progress, less 10 minutes for each handover. reactive:"
         " Slurm's dependency alone, as most users chain today. goodput: Mirage's default policy."
-        " timer: the successor is let in 3 h before the end. oracle: knows when each successor"
-        " would start; it decides link by link, so another method may be a little better."
-        f" {_intervals(found.chains)}"
+        f" timer: the successor is let in 3 h before the end.{_oracle(found)} {_intervals(found.chains)}"
+    )
+    waits = [
+        (
+            nodes_words(row.nodes),
+            *(_hours(h) for h in (row.simulated_h, row.judged_h, row.history_h)),
+        )
+        for row in found.size_waits
+    ]
+    yield DataTable(
+        "Mean waits, simulated and recorded",
+        ("size", "simulated successor today", "recorded jobs, these days", "all that was read"),
+        [("", waits)],
     )
     head = ("method", "goodput", "gain", "interrupted", "handovers in 100 h", "held twice")
     for mode in found.chain_plan.modes:
@@ -212,6 +226,19 @@ def _with_mirage(found: SiteAssessment) -> Iterator[Part]:
             for nodes in found.chain_plan.nodes
         ]
         yield DataTable(f"Chains of mode {mode.value}", head, groups, "inline")
+
+
+def _oracle(found: SiteAssessment) -> str:
+    if found.chain_plan is None or not found.chain_plan.with_oracle:
+        return ""
+    return (
+        " oracle: knows when each successor would start; it decides link by link, so another method"
+        " may be a little better."
+    )
+
+
+def _hours(value_h: float | None) -> str:
+    return NOTHING if value_h is None else hours(value_h)
 
 
 def _intervals(chains: ChainsEvaluation) -> str:

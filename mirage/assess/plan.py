@@ -23,9 +23,11 @@ class Effort:
     begins: int
     lasts_s: int
     at_most_s: int
-    """Of the whole assessment: later no further begin is tried. One of each kind always is."""
+    """Of the whole assessment: later no further begin is tried. One of each size always is."""
     episodes: int
     judged: int
+    with_oracle: bool
+    """Whether the best that was possible is simulated too, which takes most of the time."""
     modes: tuple[Mode, ...]
     most_sizes: int
     routed_days: int
@@ -37,11 +39,12 @@ class Effort:
 
 
 QUICK = Effort(
-    begins=3,
+    begins=8,
     lasts_s=6 * DAY_S,
     at_most_s=3 * MINUTE_S,
     episodes=40,
     judged=20,
+    with_oracle=False,
     modes=(Mode.TRAIN,),
     most_sizes=2,
     routed_days=14,
@@ -53,6 +56,7 @@ THOROUGH = Effort(
     at_most_s=30 * MINUTE_S,
     episodes=300,
     judged=100,
+    with_oracle=True,
     modes=(Mode.TRAIN, Mode.SERVICE),
     most_sizes=3,
     routed_days=28,

@@ -23,8 +23,6 @@ from slurm_sim.seconds import DAY_S, HOUR_S
 
 DEFAULT, FIXED = "goodput", "timer"
 """Of training chains: the service's policy; a successor that is let in a fixed time before the end."""
-KEPT = "chains.jsonl"
-"""Finished trials, for a second call."""
 ASSUMED = "age and fair share"
 """The priorities of a site whose scheduler is not known."""
 OTHER_PRIORITIES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -42,18 +40,20 @@ WIDE = 0.05
 
 
 def main_row(chains: ChainsEvaluation | None) -> ChainSummary | None:
-    """The default policy's row for training chains where it gains most; None: no chain started."""
-    if chains is None:
-        return None
-    rows = [
+    """The default policy's row for training chains of the site's main size; None: no chain started."""
+    return next(iter(default_rows(chains)), None)
+
+
+def default_rows(chains: ChainsEvaluation | None) -> list[ChainSummary]:
+    """The default policy's rows for training chains that started, the site's main size first."""
+    return [
         row
-        for row in chains.figures.summary
+        for row in (chains.figures.summary if chains else ())
         if row.method == DEFAULT
         and row.mode == Mode.TRAIN.value
         and row.gain is not None
         and row.work_node_h
     ]
-    return max(rows, key=lambda row: row.gain.value if row.gain else 0.0, default=None)
 
 
 def simulate(plan: ChainPlan | None, reporter: Reporter) -> tuple[ChainsEvaluation | None, str]:
@@ -73,11 +73,12 @@ def other_priorities(
     until_s: float,
     reporter: Reporter,
 ) -> dict[str, ChainsEvaluation]:
-    """The main size again under each of `OTHER_PRIORITIES`; empty where the scheduler is known.
-    ``until_s``: on the monotonic clock; later no further begin is tried.
+    """The main size again under each of `OTHER_PRIORITIES`; empty where the scheduler is known, or the
+    time is up. ``until_s``: on the monotonic clock; later no further begin is tried.
     """
     row = main_row(chains)
-    if plan is None or row is None or recent.site is not None:
+    is_up = time.monotonic() >= until_s
+    if plan is None or row is None or recent.site is not None or is_up:
         return {}
     found = {}
     for number, (name, (stem, changes)) in enumerate(OTHER_PRIORITIES.items()):
@@ -143,8 +144,8 @@ def chain_plan(
             methods=tuple(methods) if Mode.SERVICE in plan.effort.modes else (DEFAULT, FIXED),
             partition=facts.partition,
             others=(),
+            with_oracle=plan.effort.with_oracle,
             at_most_s=max(0, int(left_s * (1.0 if recent.site else CHAINS_SHARE))),
-            kept=plan.out / KEPT,
             seed=plan.seed,
             workers=plan.workers,
         ),
@@ -164,8 +165,8 @@ def _begins(effort: Effort, facts: SiteFacts) -> tuple[int, int, int]:
 
 
 def _sizes(habits: Habits, recent: RecentHistory, facts: SiteFacts, most: int) -> tuple[int, ...]:
-    """The site's own sizes of chains: the one with most node-hours, and the widest ones that count.
-    Without chains those of its jobs.
+    """The site's own sizes of chains: first the one with most node-hours, then the widest ones that
+    count. Without chains those of its jobs.
     """
     hours = habits.nodes or _node_hours(recent)
     bound = max(1, facts.nodes // 4)
@@ -173,7 +174,7 @@ def _sizes(habits: Habits, recent: RecentHistory, facts: SiteFacts, most: int) -
     known = [nodes for nodes in hours if nodes <= bound and hours[nodes] >= WIDE * total] or [1]
     main = max(known, key=lambda nodes: hours.get(nodes, 0.0))
     wide = sorted((nodes for nodes in known if nodes != main), reverse=True)
-    return tuple(sorted([main, *wide[: most - 1]]))
+    return (main, *wide[: most - 1])
 
 
 def _node_hours(recent: RecentHistory) -> dict[int, float]:

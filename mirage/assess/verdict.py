@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from enum import Enum
 
 from mirage.assess.assessment import SiteAssessment
-from mirage.assess.simulated import ASSUMED, DEFAULT, FIXED, main_row
+from mirage.assess.simulated import ASSUMED, DEFAULT, FIXED, default_rows, main_row
+from mirage.assess.waits import SizeWaits
 from mirage.domain import Mode
-from mirage.figures.words import day, hours, percent, several
+from mirage.figures.words import MINUS, between, day, hours, percent, several
 from mirage.provision.chains.evaluation import ChainsEvaluation
 from mirage.provision.chains.figures import ChainSummary
 from mirage.provision.evaluation.protocol import REACTIVE
@@ -23,40 +24,78 @@ FEW_GAIN = 0.01
 """A gain or a loss of goodput below this is hardly noticed."""
 
 
-class Worth(Enum):
-    """What Mirage does to the goodput of a site's chains."""
+FEWEST_BEGINS = 4
+"""Of chains, for a verdict: weeks of one queue differ by 10 to 20 points of goodput."""
 
-    GAIN = "gain"
-    LITTLE = "little"
-    LOSS = "loss"
+
+class Worth(Enum):
+    """What Mirage does to the goodput of a site's chains of one size."""
+
+    GAIN = "a gain"
+    LITTLE = "little change"
+    LOSS = "a loss"
+    UNCLEAR = "unclear, since the simulated weeks differ"
+    TOO_FEW = "too few simulated weeks"
+
+
+VERDICTS = {
+    Worth.GAIN: "With Mirage chains would make progress for more of the time",
+    Worth.LITTLE: "Mirage would change little",
+    Worth.LOSS: "Not worth it",
+    Worth.UNCLEAR: "Whether Mirage is worth it can't be told, since the simulated weeks differ",
+    Worth.TOO_FEW: "Too few simulated weeks for a verdict",
+}
+"""Where all sizes have the same."""
 
 
 def headline(found: SiteAssessment) -> str:
-    """Whether it is worth it, in a sentence."""
-    row = main_row(found.chains)
-    if row is None or row.gain is None:
+    """Whether it is worth it, in a sentence with all sizes of chains."""
+    rows = default_rows(found.chains)
+    if not rows:
         why = found.why_no_chains.rstrip(".") or "no chain started in the simulated days"
         return f"Whether Mirage is worth it can't be told: {why}"
-    if not _is_certain(found):
+    worths = [worth(row) for row in rows]
+    if Worth.TOO_FEW not in worths and not _is_certain(found):
         return "Whether Mirage is worth it depends on priorities, which the history does not tell"
-    before = _share(_today(found.chains, row))
-    nodes, after = nodes_words(row.nodes), _share(row.goodput.value)
-    match _worth(row.gain.value):
-        case Worth.LITTLE:
-            return (
-                f"Mirage would change little: a chain on {nodes} makes progress {before} of the"
-                f" time today, and {after} with it"
-            )
-        case Worth.LOSS:
-            return (
-                f"Not worth it: a chain on {nodes} makes progress {before} of the time today, and"
-                f" {after} with Mirage"
-            )
-        case Worth.GAIN:
-            return (
-                f"With Mirage a chain on {nodes} would make progress {after} of the time,"
-                f" today {before}"
-            )
+    if len(set(worths)) > 1:
+        cases = "; ".join(
+            f"{each.value} {_size_words(found, row)}"
+            for row, each in zip(rows, worths, strict=True)
+        )
+        return f"It depends on the size of a chain: {cases}"
+    begins = f" ({several(rows[0].begins, 'begin')} of chains)"
+    few = begins if worths[0] is Worth.TOO_FEW else ""
+    return f"{VERDICTS[worths[0]]}{few}: {'; '.join(_size_words(found, row) for row in rows)}"
+
+
+def worth(row: ChainSummary) -> Worth:
+    """By the interval of the gain over begins."""
+    gain = row.gain
+    if gain is None or gain.low is None or gain.high is None or row.begins < FEWEST_BEGINS:
+        return Worth.TOO_FEW
+    if gain.low >= FEW_GAIN:
+        return Worth.GAIN
+    if gain.high <= -FEW_GAIN:
+        return Worth.LOSS
+    if gain.low > -FEW_GAIN and gain.high < FEW_GAIN:
+        return Worth.LITTLE
+    return Worth.UNCLEAR
+
+
+def _size_words(found: SiteAssessment, row: ChainSummary) -> str:
+    """What chains of a size do today and would do with Mirage."""
+    return (
+        f"on {nodes_words(row.nodes)} {_share(_today(found.chains, row))} of the time today,"
+        f" {_share(row.goodput.value)} with it{_points(row)}"
+    )
+
+
+def _points(row: ChainSummary) -> str:
+    """The interval of the gain, where there is one that counts."""
+    if row.gain is None or worth(row) is Worth.TOO_FEW:
+        return ""
+    words = between(row.gain, lambda gain: f"{100 * gain:+.1f}".replace("-", MINUS))
+    return f" ({words} points)" if words else ""
 
 
 def sentences(found: SiteAssessment) -> list[str]:
@@ -82,9 +121,9 @@ def _site(found: SiteAssessment) -> Iterator[str]:
         yield "A job waits less than a minute on average."
         return
     for_nodes = (  # short waits have no cause
-        f"; {percent(waits.contention)} of the hours waited are for nodes"
-        if any(waits.hours_by_cause.values())
-        else ""
+        ""
+        if waits.contention is None
+        else f"; {percent(waits.contention)} of the hours waited are for nodes"
     )
     longest = max(waits.by_size, key=lambda row: row.mean_s)
     yield (
@@ -124,12 +163,25 @@ def _with_mirage(found: SiteAssessment) -> Iterator[str]:
         yield (
             f"Simulated on {nodes_words(row.nodes)}: progress {_share(before.goodput.value)} of"
             f" the time as today, {_share(fixed.goodput.value)} with a fixed 3-h lead,"
-            f" {_share(row.goodput.value)} with Mirage, which hands over every"
+            f" {_share(row.goodput.value)} with Mirage{_points(row)}, which hands over every"
             f" {hours(row.link_h.value)}."
         )
+    yield from map(_beside, found.size_waits)
     yield (
         f"It would cost slurmctld {2 * CYCLES} calls a day (squeue, sinfo) and, for each handover,"
         " one scontrol and one sbatch."
+    )
+
+
+def _beside(row: SizeWaits) -> str:
+    """A simulated wait beside those of the history."""
+    said = f"On {nodes_words(row.nodes)} a simulated successor waits {hours(row.simulated_h)} today"
+    if row.judged_h is None or row.history_h is None:
+        return f"{said}; no recorded job of this size was submitted in these days."
+    spell = f": these days are {row.spell} than the rest" if row.spell else ""
+    return (
+        f"{said}; {several(row.judged_jobs, 'recorded job')} of this size waited"
+        f" {hours(row.judged_h)} in these days, {hours(row.history_h)} in all that was read{spell}."
     )
 
 
@@ -194,16 +246,10 @@ def _today(chains: ChainsEvaluation | None, row: ChainSummary) -> float:
 
 
 def _is_certain(found: SiteAssessment) -> bool:
-    """Whether the verdict is the same under all priorities that the site may have."""
+    """Whether the main size gains or loses alike under all priorities that the site may have."""
     rows = [main_row(chains) for chains in (found.chains, *found.by_priorities.values())]
     gains = [row.gain.value for row in rows if row is not None and row.gain is not None]
-    return len({_worth(gain) for gain in gains}) <= 1
-
-
-def _worth(gain: float) -> Worth:
-    if abs(gain) < FEW_GAIN:
-        return Worth.LITTLE
-    return Worth.GAIN if gain > 0 else Worth.LOSS
+    return len({0 if abs(gain) < FEW_GAIN else gain > 0 or -1 for gain in gains}) <= 1
 
 
 def _priorities(found: SiteAssessment) -> str:
@@ -231,5 +277,5 @@ def judged_days(found: SiteAssessment) -> float:
     plan = found.chain_plan
     if plan is None or found.chains is None:
         return 0.0
-    begins_s = plan.begins_s()
-    return (begins_s[found.chains.begins - 1] + plan.lasts_s - begins_s[0]) / DAY_S
+    begins_s = found.chains.begins_s
+    return (begins_s[-1] + plan.lasts_s - begins_s[0]) / DAY_S

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +19,8 @@ SIZES = (1, 2, 4, 8, 16, 32, 64)
 """Classes of nodes: each from its number to below the next."""
 SHORT_S = 600
 """A wait below this is not looked into."""
+UNLIKE = 1.5
+"""Mean waits that differ by this factor are called calmer or busier."""
 PARTS = (0.1, 0.3, 0.5, 0.7, 0.9)
 """Moments of a wait at which nodes are counted."""
 CAUSES = {
@@ -54,10 +57,69 @@ class WaitFigures:
     """`CAUSES` -> hours that jobs waited for it, all jobs together."""
 
     @property
-    def contention(self) -> float:
-        """Share of the hours waited that is due to too few idle nodes."""
-        hours = sum(self.hours_by_cause.values())
-        return self.hours_by_cause["nodes"] / hours if hours else 0.0
+    def contention(self) -> float | None:
+        """Share of the hours waited that is due to too few idle nodes; None: no wait was long enough
+        to be looked into.
+        """
+        if not any(hours for cause, hours in self.hours_by_cause.items() if cause != "dependency"):
+            return None
+        return self.hours_by_cause["nodes"] / sum(self.hours_by_cause.values())
+
+
+@dataclass(frozen=True, kw_only=True)
+class SizeWaits:
+    """Simulated waits of a chain's successors beside those of the recorded jobs of this size."""
+
+    nodes: int
+    simulated_h: float
+    """Of a successor that a dependency alone lets in, mean."""
+    judged_jobs: int
+    judged_h: float | None
+    """Mean of the jobs that were submitted while simulated chains ran; None: there were none."""
+    history_h: float | None
+    """Mean of all jobs that training and simulation read."""
+
+    @property
+    def spell(self) -> str:
+        """How the simulated days compare with the history: ``calmer``, ``busier`` or empty."""
+        if self.judged_h is None or self.history_h is None:
+            return ""
+        if max(self.judged_h, self.history_h) * HOUR_S < SHORT_S:
+            return ""
+        if self.judged_h * UNLIKE < self.history_h:
+            return "calmer"
+        return "busier" if self.judged_h > UNLIKE * self.history_h else ""
+
+
+def size_waits(
+    trace: Trace, partition: str, begins_s: Sequence[int], lasts_s: int, wait_h: Mapping[int, float]
+) -> tuple[SizeWaits, ...]:
+    """``wait_h``: nodes -> simulated wait. ``begins_s``, ``lasts_s``: when simulated chains ran. A wait
+    counts from when the job was eligible.
+    """
+    waited_h = np.maximum(trace.queued_s, 0) / HOUR_S
+    counts = trace.ran & np.isfinite(waited_h) & (trace.text("partition") == partition)
+    submit, sizes = trace.column("submit"), _size_class(trace)
+    judged = np.zeros(len(trace), dtype=np.bool_)
+    for begin_s in begins_s:
+        judged |= (submit >= begin_s) & (submit < begin_s + lasts_s)
+
+    def mean(chosen: NDArray[np.bool_]) -> float | None:
+        return float(waited_h[chosen].mean()) if chosen.any() else None
+
+    rows = []
+    for nodes, simulated_h in wait_h.items():
+        alike = counts & (sizes == np.searchsorted(SIZES, nodes, side="right") - 1)
+        rows.append(
+            SizeWaits(
+                nodes=nodes,
+                simulated_h=simulated_h,
+                judged_jobs=int((alike & judged).sum()),
+                judged_h=mean(alike & judged),
+                history_h=mean(alike),
+            )
+        )
+    return tuple(rows)
 
 
 def waits_of(trace: Trace, inferred: Inference, timezone: str) -> WaitFigures:

@@ -136,6 +136,7 @@ class TerminalReporter(Reporter):
         self._bar: Bar | None = None
         self._task: TaskID | None = None
         self._step = ""
+        self._keeps = "nothing is kept"
 
     def __enter__(self) -> Self:
         return self
@@ -147,6 +148,11 @@ class TerminalReporter(Reporter):
         trace: TracebackType | None,
     ) -> None:
         self._end_bar()
+        if type(error) is KeyboardInterrupt:  # a training says itself what it has written
+            errors.print(escape(f"interrupted: {self._keeps}."))
+
+    def keeps(self, words: str) -> None:
+        self._keeps = words
 
     def note(self, text: str) -> None:
         if errors.is_terminal:

@@ -27,6 +27,9 @@ class Wrong(NamedTuple):
     expected: str
 
 
+WHOLE = ("line", "record", "header")
+"""In place of a column: the whole of a record is wrong."""
+EMPTY = "an empty field"
 UNENDED = Wrong("line", "", "a line end; the file is cut off within its last value")
 
 
@@ -65,10 +68,9 @@ class SkippedRecords:
 
     def _note(self, key: tuple[str, str]) -> str:
         column, expected = key
-        places = (
-            f"{number}: {found[:40]!r}" if found else str(number)
-            for number, found in self.examples[key]
-        )
+        empty = "" if column in WHOLE else "empty"
+        shown = [(at, repr(found[:40]) if found else empty) for at, found in self.examples[key]]
+        places = (f"{number}: {what}" if what else str(number) for number, what in shown)
         more = ", ..." if self.counts[key] > len(self.examples[key]) else ""
         return f"records left out: {column}: expected {expected} (line {', '.join(places)}{more})"
 
@@ -85,7 +87,7 @@ class SkippedRecords:
             raise TraceError(
                 file,
                 expected,
-                found=wrong.found or "something else",
+                found=wrong.found or ("something else" if wrong.column in WHOLE else EMPTY),
                 line=number,
                 field=wrong.column,
             )

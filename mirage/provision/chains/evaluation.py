@@ -17,17 +17,21 @@ from mirage.errors import InputError
 from mirage.figures.provenance import file_record, provenance, sha256
 from mirage.models.recipe import RECIPE
 from mirage.provision.chains.figures import ChainFigures, chain_figures
-from mirage.provision.chains.kept import TrialFile
+from mirage.provision.chains.kept import CHAINS
 from mirage.provision.chains.methods import DEFAULTS, ChainMethod, chain_methods
 from mirage.provision.chains.trial import ChainCase, ChainSite, ChainTrial, try_chains
 from mirage.provision.evaluation.protocol import ORACLE, REACTIVE
 from mirage.provision.evaluation.run import models_beside
+from mirage.provision.kept import TrialFile
 from mirage.provision.learn.background import Background
 from mirage.provision.learn.drawing import fixed_pair
 from mirage.provision.learn.inputs import Inputs, read_inputs
 from mirage.provision.learn.parallel import spread
 from mirage.provision.learn.reporter import SILENT, Reporter
 from slurm_sim.seconds import DAY_S, HOUR_S
+
+KEPT = "chains.jsonl"
+"""Finished trials, for the next call."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +70,7 @@ class ChainPlan:
     at_most_s: int = 2 * HOUR_S
     """After so long no further begin is tried."""
     kept: Path | None = None
-    """File of finished trials: an interrupted evaluation continues there; None: it begins again."""
+    """File of finished trials: an interrupted evaluation continues there; None: `KEPT` in ``out``."""
     seed: int = 1
     """Of the bootstrap of the intervals."""
     workers: int = field(default_factory=lambda: os.cpu_count() or 1)
@@ -109,8 +113,12 @@ class ChainsEvaluation:
     figures: ChainFigures
     trials: tuple[ChainTrial, ...]
     origin: dict[str, Any]
-    begins: int
-    """That were tried; fewer than asked for where the time was up."""
+    begins_s: tuple[int, ...]
+    """Submission times that were tried, ascending; fewer than asked for where the time was up."""
+
+    @property
+    def begins(self) -> int:
+        return len(self.begins_s)
 
 
 def evaluate_chains(plan: ChainPlan, reporter: Reporter = SILENT) -> ChainsEvaluation:
@@ -121,14 +129,14 @@ def evaluate_chains(plan: ChainPlan, reporter: Reporter = SILENT) -> ChainsEvalu
     inputs = read_inputs(plan.trace, plan.cluster, plan.partition, reporter)
     site = _site(plan, inputs)
     trials = _trials(plan, site, _kept(plan), reporter)
-    begins = len({trial.chains.begin_s for trial in trials})
+    begins_s = tuple(sorted({trial.chains.begin_s for trial in trials}))
     origin = provenance(
         plan.command(),
         inputs={
             "trace": file_record(plan.trace, jobs=len(inputs.background.log)),
             "cluster": file_record(plan.cluster),
         },
-        split={"evaluated_s": (plan.start_s, plan.begins_s()[begins - 1] + plan.lasts_s)},
+        split={"evaluated_s": (begins_s[0], begins_s[-1] + plan.lasts_s)},
         seed=plan.seed,
         started_s=started_s,
         wall_s=time.time() - started_s,
@@ -138,7 +146,7 @@ def evaluate_chains(plan: ChainPlan, reporter: Reporter = SILENT) -> ChainsEvalu
         figures=chain_figures(trials, [method.name for method in site.methods], plan.seed),
         trials=tuple(trials),
         origin=origin | {"notes": inputs.notes},
-        begins=begins,
+        begins_s=begins_s,
     )
 
 
@@ -166,11 +174,9 @@ def _check_sizes(plan: ChainPlan, background: Background, partition: str) -> Non
         raise InputError("--lasts: expected longer than --limit, so that a chain has handovers.")
 
 
-def _kept(plan: ChainPlan) -> TrialFile | None:
-    if plan.kept is None:
-        return None
+def _kept(plan: ChainPlan) -> TrialFile[ChainCase, ChainTrial]:
     return TrialFile(
-        plan.kept,
+        plan.kept or plan.out / KEPT,
         {
             "version": mirage.__version__,
             "trace": sha256(plan.trace),
@@ -180,6 +186,7 @@ def _kept(plan: ChainPlan) -> TrialFile | None:
             "limit_s": plan.limit_s,
             "lasts_s": plan.lasts_s,
         },
+        CHAINS,
     )
 
 
@@ -190,15 +197,19 @@ def _recipes(plan: ChainPlan) -> list[Path]:
 
 
 def _trials(
-    plan: ChainPlan, site: ChainSite, kept: TrialFile | None, reporter: Reporter
+    plan: ChainPlan,
+    site: ChainSite,
+    kept: TrialFile[ChainCase, ChainTrial],
+    reporter: Reporter,
 ) -> list[ChainTrial]:
-    """Begin after begin, all methods of each, until the time is up."""
+    """Begin after begin, all methods of each, until the time is up. Begins far apart come first."""
+    reporter.keeps(f"{kept.path} has the finished chains; the same call goes on from there")
     trials: list[ChainTrial] = []
     until_s, total = time.monotonic() + plan.at_most_s, 0
-    begins_s = plan.begins_s()
+    begins_s = far_apart(plan.begins_s())
     for begin_s in begins_s:
         cases = list(_cases(plan, site, begin_s))
-        missing = kept.missing(cases) if kept else cases
+        missing = kept.missing(cases)
         if trials and missing and time.monotonic() >= until_s:
             reporter.caution(
                 f"warning: the time is up: {len(trials) * len(begins_s) // total} of"
@@ -206,13 +217,21 @@ def _trials(
             )
             break
         total = len(cases) * len(begins_s)
-        trials += kept.found(cases) if kept else []
-        for _, trial in spread(try_chains, site, missing, plan.workers):
+        trials += kept.found(cases)
+        for case, trial in spread(try_chains, site, missing, plan.workers):
             trials.append(trial)
-            if kept:
-                kept.add(trial)
+            kept.add(case, trial)
             reporter.episodes("chains", len(trials), total)
     return trials
+
+
+def far_apart(times_s: Sequence[int]) -> list[int]:
+    """The same times in an order of which every beginning covers the whole span: the first, one of
+    the middle, then the quarters.
+    """
+    bits = len(times_s).bit_length()
+    numbers = sorted(range(len(times_s)), key=lambda number: f"{number:0{bits}b}"[::-1])
+    return [times_s[number] for number in numbers]
 
 
 def _cases(plan: ChainPlan, site: ChainSite, begin_s: int) -> Iterator[ChainCase]:

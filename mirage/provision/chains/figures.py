@@ -42,6 +42,8 @@ class ChainSummary:
     """Node-hours held twice for a node-hour of work."""
     link_h: Estimate
     """Mean run of a link."""
+    wait_h: Estimate
+    """Interruption for each handover: with `reactive` the wait of a successor."""
     work_node_h: float
     """Node-hours of work, all begins together."""
     gain: Estimate | None
@@ -127,6 +129,7 @@ def _summary(
     work_s = _column(trials, _work_s)
     handovers = _column(trials, lambda trial: trial.progress.handovers)
     ran_s = _column(trials, lambda trial: trial.ran_s)
+    interrupted_s = _column(trials, lambda trial: trial.progress.interrupted_s)
     gain = work_s / np.maximum(wall_s, 1) - _shares(reactive)
     return ChainSummary(
         nodes=chains.nodes,
@@ -134,13 +137,12 @@ def _summary(
         method=chains.method,
         begins=len(trials),
         goodput=_ratio(work_s, wall_s, blocks),
-        interrupted=_ratio(
-            _column(trials, lambda trial: trial.progress.interrupted_s), wall_s, blocks
-        ),
+        interrupted=_ratio(interrupted_s, wall_s, blocks),
         handovers=_ratio(WORK_H * HOUR_S * handovers, work_s, blocks),
         held_twice=_ratio(
             _column(trials, lambda trial: trial.progress.held_twice_s), work_s, blocks
         ),
+        wait_h=_ratio(interrupted_s / HOUR_S, np.maximum(handovers, 1), blocks),
         link_h=_ratio(ran_s / HOUR_S, handovers + 1, blocks),
         work_node_h=float(work_s.sum() * chains.nodes / HOUR_S),
         gain=None if chains.method == REACTIVE else _ratio(gain, np.ones_like(gain), blocks),

@@ -84,11 +84,10 @@ def sentence(plan: ChainPlan, found: ChainsEvaluation) -> str:
 
 
 def _lead(plan: ChainPlan, found: ChainsEvaluation) -> str:
-    begins_s = plan.begins_s()
     return (
         f"Chains of {format_duration(plan.limit_s)} links, each watched for"
         f" {format_duration(plan.lasts_s)}, submitted at {several(found.begins, 'begin')} from"
-        f" {day(begins_s[0])} to {day(begins_s[found.begins - 1])}, beside the recorded jobs of"
+        f" {day(found.begins_s[0])} to {day(found.begins_s[-1])}, beside the recorded jobs of"
         f" {found.origin['trace']['file']}. All methods meet the same background, which reacts to"
         " what the chains take."
     )

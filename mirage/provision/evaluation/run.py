@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import mirage
 from mirage.domain import Penalties
 from mirage.errors import InputError
 from mirage.figures.provenance import file_record, provenance, sha256
@@ -20,17 +21,22 @@ from mirage.provision.evaluation.comparison import (
     Setup,
     compare,
 )
+from mirage.provision.evaluation.kept import PAIRS, Place, Tried
 from mirage.provision.evaluation.methods import FUTURES, MethodRequest, requested_methods
 from mirage.provision.evaluation.metrics import ratio_text
 from mirage.provision.evaluation.report.page import page
 from mirage.provision.evaluation.results import results, write
 from mirage.provision.evaluation.sampling import Grid
 from mirage.provision.evaluation.trials import Work, run_trials
+from mirage.provision.kept import TrialFile
 from mirage.provision.learn.background import WarmUp
 from mirage.provision.learn.inputs import Inputs, read_inputs
 from mirage.provision.learn.joblog import JobLog
 from mirage.provision.learn.reporter import SILENT, Reporter
 from mirage.provision.learn.times import iso
+
+KEPT = "episodes.jsonl"
+"""Finished episodes, for the next call."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,13 +146,35 @@ def evaluate(plan: EvaluationPlan, reporter: Reporter = SILENT) -> EvaluationRes
     resolved = replace(plan, partition=inputs.partition)
     setup = resolved.setup
     work = Work(inputs.background, tuple(methods), setup.all_penalties, len(setup.penalties))
-    trials = run_trials(work, resolved.grid, plan.workers, partial(reporter.episodes, "episodes"))
     infos = _infos(methods, resolved, inputs)
+    kept = _kept(resolved, infos)
+    reporter.keeps(f"{kept.path} has the finished episodes; the same call goes on from there")
+    progress = partial(reporter.episodes, "episodes")
+    trials = run_trials(work, resolved.grid, plan.workers, progress, kept)
     comparison = compare(setup, infos, trials.trials, trials.dropped)
     origin = _origin(resolved, inputs, infos, started_s)
     record = results(comparison, origin)
     write(plan.out, comparison, record, page(comparison, origin))
     return EvaluationResult(comparison=comparison, record=record)
+
+
+def _kept(plan: EvaluationPlan, infos: list[MethodInfo]) -> TrialFile[Place, Tried]:
+    """Finished episodes of the same inputs, of an earlier call into the same folder."""
+    return TrialFile(
+        plan.out / KEPT,
+        {
+            "version": mirage.__version__,
+            "trace": sha256(plan.trace),
+            "cluster": sha256(plan.cluster),
+            "methods": [(info.name, info.about, info.recipe_sha256) for info in infos],
+            "penalties": [ratio_text(each) for each in plan.setup.all_penalties],
+            "partition": plan.partition,
+            "limit_s": plan.limit_s,
+            "warm_up": plan.warm_up.value,
+            "futures": plan.futures,
+        },
+        PAIRS,
+    )
 
 
 def _origin(

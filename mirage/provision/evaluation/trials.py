@@ -14,10 +14,12 @@ from typing import NamedTuple
 
 from mirage.domain import Penalties
 from mirage.errors import InputError
+from mirage.provision.evaluation.kept import Place, Tried, place
 from mirage.provision.evaluation.live import LiveEpisode
 from mirage.provision.evaluation.methods import MethodRequest
 from mirage.provision.evaluation.protocol import Chooser, EpisodeTrial, try_all
 from mirage.provision.evaluation.sampling import Grid, sample
+from mirage.provision.kept import TrialFile
 from mirage.provision.learn.background import Background
 from mirage.provision.learn.drawing import EpisodePlan
 from mirage.provision.learn.parallel import spread
@@ -45,22 +47,38 @@ class Trials(NamedTuple):
     """By size: pairs without an outcome, and why."""
 
 
-def run_trials(work: Work, grid: Grid, workers: int, progress: Progress | None = None) -> Trials:
-    """Raises InputError: the cluster could never run such a pair, or no episode has an outcome."""
-    plans = list(grid.plans())
-    found: dict[EpisodePlan, EpisodeTrial] = {}
-    dropped: dict[int, Counter[str]] = {nodes: Counter() for nodes in grid.nodes}
+def run_trials(
+    work: Work,
+    grid: Grid,
+    workers: int,
+    progress: Progress | None = None,
+    kept: TrialFile[Place, Tried] | None = None,
+) -> Trials:
+    """``kept``: what an earlier call finished, and where this one keeps each finished episode.
+
+    Raises InputError: the cluster could never run such a pair, or no episode has an outcome.
+    """
+    plans = {place(plan): plan for plan in grid.plans()}
+    places = list(plans)
+    missing = kept.missing(places) if kept else places
+    before = [each for each in places if each not in set(missing)]
+    found = dict(zip(before, kept.found(before) if kept else [], strict=True))
     with _one_thread_each(workers):
-        for done, (plan, trial) in enumerate(spread(_tried, work, plans, workers), start=1):
-            if isinstance(trial, DropReason):
-                dropped[plan.pair.successor.nodes][trial.value] += 1
-            else:
-                found[plan] = trial
+        for plan, trial in spread(_tried, work, [plans[each] for each in missing], workers):
+            found[place(plan)] = trial
+            if kept:
+                kept.add(place(plan), trial)
             if progress is not None:
-                progress(done, len(plans))
-    if not found:
+                progress(len(found), len(plans))
+    dropped: dict[int, Counter[str]] = {nodes: Counter() for nodes in grid.nodes}
+    for (_, nodes), trial in found.items():
+        if isinstance(trial, DropReason):
+            dropped[nodes][trial.value] += 1
+    tried = [found[each] for each in places]
+    trials = [trial for trial in tried if isinstance(trial, EpisodeTrial)]
+    if not trials:
         raise InputError(f"none of the {len(plans)} episodes has an outcome {_reasons(dropped)}.")
-    return Trials([found[plan] for plan in plans if plan in found], dropped)
+    return Trials(trials, dropped)
 
 
 @contextmanager

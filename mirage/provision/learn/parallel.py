@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -29,7 +29,7 @@ def spread(
     items: Sequence[Item],
     workers: int = 1,
     ray: str | None = None,
-) -> Iterator[tuple[Item, Result]]:
+) -> Generator[tuple[Item, Result]]:
     """Each item with `function(context, item)`, in the order in which they are done.
 
     `function` is one of a module's own, which workers find by its name. `workers`: processes of

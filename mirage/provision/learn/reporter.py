@@ -27,6 +27,9 @@ class Reporter:
     def progress(self, method: str, progress: Progress) -> None:
         """After each round of a network's training."""
 
+    def keeps(self, words: str) -> None:
+        """What stays if the work is interrupted from now on, and how it goes on."""
+
     def written(self, method: str, folder: Path, wall_s: float) -> None:
         """A model folder is complete."""
 

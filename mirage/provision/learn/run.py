@@ -19,7 +19,6 @@ from mirage.models.recipe import Recipe
 from mirage.provision.learn.background import Background, WarmUp
 from mirage.provision.learn.card import card
 from mirage.provision.learn.course import Course, held_out, plain
-from mirage.provision.learn.drawing import Drawing
 from mirage.provision.learn.forecast import ForecastingModel
 from mirage.provision.learn.futures import NAME as LOOKAHEAD
 from mirage.provision.learn.futures import train_lookahead
@@ -34,6 +33,9 @@ from mirage.rl.options import with_settings
 
 ALL = "all"
 """As a method: every method of which `Method.in_all` is true, and `lookahead`."""
+
+FOLDERS = {"training": "train", "validation": "judged", "online": "online"}
+"""Of the samples of each part."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +76,8 @@ class TrainingPlan:
     """Options of each method, as NAME=VALUE."""
     tune: int | None = None
     """Random settings to try with Ray Tune first; None: none."""
+    at_most_s: float | None = None
+    """Later no further episode is simulated, and the methods learn from what there is; None: all are."""
     seed: int = 1
     """Of everything that is drawn."""
     fit_seed: int | None = None
@@ -111,7 +115,13 @@ def train(plan: TrainingPlan, reporter: Reporter = SILENT) -> list[TrainingResul
     background, chosen, notes = read_inputs(plan.trace, plan.cluster, plan.partition, reporter)
     course = Course.of(background, plan, chosen)
     with _sample_folder(plan.samples) as folder:
+        reporter.keeps(
+            f"{folder} has the episodes; the same call goes on from there"
+            if plan.samples
+            else "nothing is kept; with --samples DIR the episodes are"
+        )
         parts = _Parts.collect(plan, course, background, methods, folder, reporter)
+        notes += parts.notes
         run = _Run(
             plan=plan,
             background=background,
@@ -183,6 +193,7 @@ class _Parts:
     validation: Samples | None = None
     online: Samples | None = None
     """For the heads."""
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def collect(
@@ -194,28 +205,35 @@ class _Parts:
         folder: Path,
         reporter: Reporter,
     ) -> _Parts:
-        def part(name: str, drawing: Drawing, place: str) -> Samples:
-            return collect(
-                background,
-                drawing,
-                folder / place,
-                workers=plan.workers,
-                ray=plan.ray,
-                progress=partial(reporter.episodes, name),
-            )
-
+        """Each part gets a share of `TrainingPlan.at_most_s` as large as its share of the episodes."""
         learning = [METHODS[method] for method in methods if method != LOOKAHEAD]
         if not learning:
             return cls()
-        return cls(
-            training=part("training episodes", course.training(background), "train"),
-            validation=part("validation episodes", course.validation(background), "judged"),
-            online=(
-                part("online episodes", course.online(background), "online")
-                if any(method.foundation for method in learning)
-                else None
-            ),
-        )
+        drawings = {
+            "training": course.training(background),
+            "validation": course.validation(background),
+        }
+        if any(method.foundation for method in learning):
+            drawings["online"] = course.online(background)
+        total, wanted, began_s = sum(it.count for it in drawings.values()), 0, time.monotonic()
+        found: dict[str, Samples] = {}
+        notes = []
+        for name, drawing in drawings.items():
+            wanted += drawing.count
+            share_s = None if plan.at_most_s is None else plan.at_most_s * wanted / total
+            found[name] = collect(
+                background,
+                drawing,
+                folder / FOLDERS[name],
+                workers=plan.workers,
+                ray=plan.ray,
+                progress=partial(reporter.episodes, f"{name} episodes"),
+                until_s=None if share_s is None else began_s + share_s,
+            )
+            if (tried := found[name].tried) < drawing.count:
+                notes.append(f"the time was up after {tried} of {drawing.count} {name} episodes")
+                reporter.caution(f"note: {notes[-1]}")
+        return cls(**found, notes=tuple(notes))
 
 
 @dataclass(kw_only=True)

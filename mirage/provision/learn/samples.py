@@ -4,8 +4,10 @@ batches.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, overload
@@ -36,8 +38,10 @@ def collect(
     workers: int = 1,
     ray: str | None = None,
     progress: Progress | None = None,
+    until_s: float | None = None,
 ) -> Samples:
     """All episodes of the drawing, in `folder`: what is there already is not made again.
+    ``until_s``: on the monotonic clock; later no further file is begun, but one is there at least.
 
     Nothing submitted after the drawing's end is used. The same drawing gives the same samples,
     however many workers there are. `ray`: see `parallel.spread`. An interrupted collection goes on
@@ -52,12 +56,21 @@ def collect(
     if progress is not None:
         progress(done, drawing.count)
     items = [shards.numbers(number) for number in missing]
-    for numbers, shard in spread(_label_all, (background, drawing), items, workers, ray):
-        shards.write(numbers[0] // SHARD, shard)
-        done += len(numbers)
-        if progress is not None:
-            progress(done, drawing.count)
-    return Samples.load(folder)
+    if done and _is_up(until_s):
+        items = []
+    with closing(spread(_label_all, (background, drawing), items, workers, ray)) as labelled:
+        for numbers, shard in labelled:
+            shards.write(numbers[0] // SHARD, shard)
+            done += len(numbers)
+            if progress is not None:
+                progress(done, drawing.count)
+            if _is_up(until_s):
+                break
+    return Samples.load(folder, is_whole=until_s is None)
+
+
+def _is_up(until_s: float | None) -> bool:
+    return until_s is not None and time.monotonic() >= until_s
 
 
 def header_of(background: Background, drawing: Drawing) -> dict[str, Any]:
@@ -120,10 +133,13 @@ class Samples(Sequence[Episode]):
     """What the log could not tell, over all warm-ups (`logstate.Tally`)."""
 
     @classmethod
-    def load(cls, folder: Path) -> Samples:
-        """Raises InputError if it holds no samples, not all of them, or a damaged file."""
+    def load(cls, folder: Path, *, is_whole: bool = True) -> Samples:
+        """Raises InputError if it holds no samples, not all of them (``is_whole``), or a damaged
+        file.
+        """
         shards = ShardFolder.existing(folder)
-        read = [shards.read(number) for number in range(shards.count)]
+        numbers = range(shards.count)
+        read = [shards.read(number) for number in numbers if is_whole or shards.has(number)]
         dropped, tally = (
             sum((getattr(it, name) for it in read), Counter[str]()) for name in ("dropped", "tally")
         )
@@ -143,6 +159,11 @@ class Samples(Sequence[Episode]):
     def points(self) -> int:
         """Decision points of all episodes."""
         return sum(map(len, self.episodes))
+
+    @property
+    def tried(self) -> int:
+        """Plans that became episodes or were dropped."""
+        return len(self) + sum(self.dropped.values())
 
     def those(self, chosen: Callable[[Episode], bool]) -> Samples:
         """The episodes for which this is true; what was dropped or counted stays with the whole."""

@@ -18,10 +18,10 @@ from mirage.provision.learn.episode import HISTORY, Episode, PairJob, PairSpec
 from slurm_sim.files import replacing, write_whole
 from slurm_sim.formats import parse_json
 
-SCHEMA = 2
+SCHEMA = 3
 HEADER = "samples.json"
-SHARD = 32
-"""Episodes a file."""
+SHARD = 4
+"""Episodes a file: what an interruption may lose, of each worker."""
 
 
 @dataclass
@@ -96,6 +96,10 @@ class ShardFolder:
     def numbers(self, shard: int) -> range:
         """Of the plans in this file."""
         return range(shard * SHARD, min((shard + 1) * SHARD, self.episodes))
+
+    @property
+    def is_whole(self) -> bool:
+        return all(map(self.has, range(self.count)))
 
     def has(self, shard: int) -> bool:
         return self._file(shard).exists()

@@ -15,12 +15,13 @@ import pandas as pd
 import pytest
 
 from mirage.assess import assessment, verdict
+from mirage.assess import history as histories
 from mirage.assess import plan as plans
 from mirage.assess.habits import habits_of
 from mirage.assess.history import recent_begin_s
 from mirage.assess.plan import Effort
 from mirage.assess.routes import pools, routing_of
-from mirage.assess.waits import waits_of
+from mirage.assess.waits import size_waits, waits_of
 from mirage.cli import assess
 from mirage.domain import Mode
 from mirage.errors import MirageError
@@ -180,9 +181,10 @@ def little(monkeypatch: pytest.MonkeyPatch) -> None:
     effort = Effort(
         begins=1,
         lasts_s=2 * DAY_S,
-        at_most_s=1,
+        at_most_s=300,
         episodes=24,
         judged=4,
+        with_oracle=True,
         modes=(Mode.TRAIN,),
         most_sizes=1,
         routed_days=14,
@@ -217,6 +219,27 @@ def test_from_a_file_of_sacct_to_a_page(tmp_path, little, capsys):
     again = json.loads(capsys.readouterr().out)
     assert "gpu" not in json.dumps(again["waits"])
     assert str(tmp_path) not in json.dumps(again["provenance"])
+
+
+def test_a_deep_queue_does_not_stretch_the_time(tmp_path, little, monkeypatch, capsys):
+    """The training ends with the time, keeps its episodes, and a second call goes on from them."""
+    effort = replace(plans.QUICK, at_most_s=0, begins=3)
+    monkeypatch.setattr(plans, "QUICK", effort)
+    out = tmp_path / "out"
+    words = ("--sacct", str(records(tmp_path, 30)), "--out", str(out), "--quick")
+    assert run(*words) == 0
+    said, cautions = capsys.readouterr()
+    assert "the time was up after 4 of 24 training episodes" in cautions
+    assert "The time was up after 1 of 3 begins" in said.replace("\n", " ")
+    assert json.loads((out / "assessment.json").read_text())["chains_by_priorities"] == {}
+    (episodes,) = out.glob("episodes-*/train")
+    first = (episodes / "00000.npz").stat().st_mtime_ns
+    assert run(*words) == 0
+    assert (episodes / "00000.npz").stat().st_mtime_ns == first
+    monkeypatch.setattr(plans, "QUICK", replace(effort, at_most_s=300))
+    assert run(*words) == 0
+    assert not list(out.glob("episodes-*")), "the model is trained on all of them"
+    assert len((out / "chains.jsonl").read_text().splitlines()) == 1 + 3 * 4
 
 
 def test_a_short_history_gives_the_queue_and_says_what_is_missing(tmp_path, little, capsys):
@@ -325,7 +348,35 @@ def test_sacct_that_refuses_is_one_clear_line(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
     with pytest.raises(MirageError, match="Without accounting there is no history"):
         run("--out", str(tmp_path / "out"), "--slurm-conf", str(conf(tmp_path)))
-    assert not (tmp_path / "out" / "sacct.txt").exists()
+    assert not list((tmp_path / "out").glob("sacct*"))
+
+
+def test_what_slurm_said_is_asked_once_and_gone_at_the_end(tmp_path, little, monkeypatch):
+    """It has the names of users; an interrupted call goes on with it, since a later answer of Slurm
+    is another history.
+    """
+    monkeypatch.setattr(assessment, "_model", lambda *_: (None, "not asked for"))
+    out, asked = tmp_path / "out", []
+
+    def answers(_runner: Any, _start_s: int, _end_s: int, path: Path) -> int:
+        asked.append(path)
+        path.write_text(records(tmp_path, 30).read_text())
+        return 1
+
+    def is_interrupted(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    really = evaluation.try_chains
+    monkeypatch.setattr(histories, "write_history", answers)
+    monkeypatch.setattr(evaluation, "try_chains", is_interrupted)
+    words = ("--slurm-conf", str(conf(tmp_path)), "--out", str(out), "--quick")
+    with pytest.raises(KeyboardInterrupt):
+        run(*words)
+    assert asked[0].stat().st_mode & 0o777 == 0o600
+    monkeypatch.setattr(evaluation, "try_chains", really)
+    assert run(*words) == 0
+    assert len(asked) == 1
+    assert not asked[0].exists()
 
 
 def conf(folder: Path) -> Path:
@@ -356,52 +407,103 @@ def test_of_the_sites_own_scheduler_no_priorities_are_in_doubt(
 HANGS = "Whether Mirage is worth it depends on priorities, which the history does not tell"
 
 
+def row(nodes: int, before: float, spread: float | None = 0.005, begins: int = 8) -> ChainSummary:
+    """Of chains that make progress for 98 % of the time with Mirage. ``spread``: half the interval."""
+    gain = 0.98 - before
+    edges = () if spread is None else (gain - spread, gain + spread)
+    return ChainSummary(
+        nodes=nodes,
+        mode="train",
+        method="goodput",
+        begins=begins,
+        goodput=Estimate(0.98),
+        interrupted=Estimate(0.01),
+        handovers=Estimate(4),
+        held_twice=Estimate(0),
+        link_h=Estimate(24),
+        wait_h=Estimate(2),
+        work_node_h=100,
+        gain=Estimate(gain, *edges),
+    )
+
+
+def chains(*rows: ChainSummary) -> Any:
+    today = [
+        replace(each, method="reactive", goodput=Estimate(0.98 - each.gain.value), gain=None)
+        for each in rows
+        if each.gain
+    ]
+    return SimpleNamespace(figures=ChainFigures(summary=(*today, *rows), others_wait=()))
+
+
+def said(found: Any, by_age: Any) -> str:
+    site: Any = SimpleNamespace(chains=found, by_priorities={"age alone": by_age}, why_no_chains="")
+    return verdict.headline(site)
+
+
 @pytest.mark.parametrize(
     ("today", "by_age", "headline"),
     [
         (
             0.55,
             0.55,
-            "With Mirage a chain on 2 nodes would make progress 98.0 % of the time, today 55.0 %",
+            "With Mirage chains would make progress for more of the time: on 2 nodes 55.0 % of the"
+            " time today, 98.0 % with it (+42.5 to +43.5 points)",
         ),
         (0.98, 0.55, HANGS),
         (
-            0.975,
+            0.978,
             0.985,
-            "Mirage would change little: a chain on 2 nodes makes progress 97.5 % of the time"
-            " today, and 98.0 % with it",
+            "Mirage would change little: on 2 nodes 97.8 % of the time today, 98.0 % with it"
+            " (\u22120.3 to +0.7 points)",
         ),
         (0.975, 0.995, HANGS),
         (
-            0.995,
-            0.995,
-            "Not worth it: a chain on 2 nodes makes progress 99.5 % of the time today, and 98.0 %"
-            " with Mirage",
+            0.996,
+            0.996,
+            "Not worth it: on 2 nodes 99.6 % of the time today, 98.0 % with it (\u22122.1 to"
+            " \u22121.1 points)",
         ),
     ],
 )
 def test_a_verdict_that_hangs_on_priorities_says_so(today, by_age, headline):
-    def chains(before: float) -> Any:
-        row = ChainSummary(
-            nodes=2,
-            mode="train",
-            method="goodput",
-            begins=3,
-            goodput=Estimate(0.98),
-            interrupted=Estimate(0.01),
-            handovers=Estimate(4),
-            held_twice=Estimate(0),
-            link_h=Estimate(24),
-            work_node_h=100,
-            gain=Estimate(0.98 - before),
-        )
-        today = replace(row, method="reactive", goodput=Estimate(before), gain=None)
-        return SimpleNamespace(figures=ChainFigures(summary=(today, row), others_wait=()))
+    assert said(chains(row(2, today)), chains(row(2, by_age))) == headline
 
-    found: Any = SimpleNamespace(
-        chains=chains(today), by_priorities={"age alone": chains(by_age)}, why_no_chains=""
+
+def test_no_verdict_comes_of_few_begins():
+    """Two begins of a calm spell: the figures are there, and no word of worth."""
+    for few in (row(2, 0.997, begins=2, spread=0.001), row(2, 0.8, spread=None)):
+        words = said(chains(few), chains(few))
+        assert words.startswith(
+            f"Too few simulated weeks for a verdict ({few.begins} begins of chains): on 2 nodes"
+        )
+        assert "points" not in words
+
+
+def test_all_sizes_are_in_the_headline_and_not_the_one_that_gains_most():
+    both = chains(row(1, 0.6), row(8, 0.995))
+    assert said(both, both) == (
+        "It depends on the size of a chain: a gain on 1 node 60.0 % of the time today, 98.0 % with"
+        " it (+37.5 to +38.5 points); a loss on 8 nodes 99.5 % of the time today, 98.0 % with it"
+        " (\u22122.0 to \u22121.0 points)"
     )
-    assert verdict.headline(found) == headline
+    wide = chains(row(2, 0.9, spread=0.15))
+    assert said(wide, wide).startswith("Whether Mirage is worth it can't be told, since the simul")
+
+
+def test_simulated_waits_stand_beside_those_of_the_history():
+    """Two weeks in which jobs waited an hour, before one of half an hour."""
+    jobs = [
+        job(at, at + (HOUR_S if at < 14 * DAY_S else HOUR_S // 2), HOUR_S, nodes=2)
+        for at in range(0, 21 * DAY_S, 6 * HOUR_S)
+    ]
+    history = trace(jobs)
+    (found,) = size_waits(history, "gpu", [14 * DAY_S], 7 * DAY_S, {2: 3.0})
+    assert (found.judged_h, found.judged_jobs, found.simulated_h) == (0.5, 28, 3.0)
+    assert found.history_h == pytest.approx((2 * 1 + 0.5) / 3)
+    assert found.spell == "calmer"
+    (none,) = size_waits(history, "gpu", [14 * DAY_S], 7 * DAY_S, {8: 3.0})
+    assert (none.judged_h, none.history_h, none.spell) == (None, None, "")
 
 
 def test_out_must_be_a_folder(tmp_path):

@@ -16,12 +16,14 @@ from mirage.daemon.restraint import Acting
 from mirage.domain import ActingMode, Mode
 from mirage.errors import InputError
 from mirage.provision.chains.decisions import ChainDecisions
+from mirage.provision.chains.evaluation import far_apart
 from mirage.provision.chains.figures import chain_figures
-from mirage.provision.chains.kept import TrialFile
+from mirage.provision.chains.kept import CHAINS
 from mirage.provision.chains.methods import chain_methods
 from mirage.provision.chains.rules import ChainRule
 from mirage.provision.chains.run import POLL_S, USER, ChainJobs, Scenario, busy_cluster, run_chains
 from mirage.provision.chains.trial import ChainCase, ChainTrial
+from mirage.provision.kept import TrialFile
 from mirage.provision.policies.goodput import Goodput
 from slurm_sim import ClusterConfig, JobSpec, Partition, Simulator, State, make_nodes
 from slurm_sim.seconds import DAY_S, HOUR_S
@@ -239,14 +241,20 @@ def test_rules_by_their_names():
     assert names == ["reactive", "goodput", "after:12h", "oracle"]
 
 
+def test_the_first_begins_are_far_apart():
+    assert far_apart(range(6)) == [0, 4, 2, 1, 5, 3]
+    assert far_apart([7]) == [7]
+    assert sorted(far_apart(range(12))) == list(range(12))
+
+
 def test_finished_trials_are_kept_and_a_cut_line_is_not(tmp_path):
     path, done = tmp_path / "trials.jsonl", trial(FIRST_S, "goodput", 4, [0.0, 3600.0])
     other = trial(FIRST_S, "reactive", 20)
-    TrialFile(path, {"limit_s": 1}).add(done)
+    TrialFile(path, {"limit_s": 1}, CHAINS).add(done.chains, done)
     path.write_text(path.read_text() + '{"chains": {"begin_s": 16')
-    kept = TrialFile(path, {"limit_s": 1})
+    kept = TrialFile(path, {"limit_s": 1}, CHAINS)
     assert kept.missing([done.chains, other.chains]) == [other.chains]
     (read,) = kept.found([done.chains, other.chains])
     assert (read.chains, read.progress, read.ran_s) == (done.chains, done.progress, done.ran_s)
     assert read.others_wait_s.tolist() == [0.0, 3600.0]
-    assert TrialFile(path, {"limit_s": 2}).found([done.chains]) == []
+    assert TrialFile(path, {"limit_s": 2}, CHAINS).found([done.chains]) == []

@@ -32,7 +32,7 @@ from mirage.provision.learn.shards import HEADER, SHARD, Shard, ShardFolder
 from mirage.provision.learn.toy import Toy
 from tests.learn_site import DAY_S, EPOCH_S, HOUR_S, background, cluster, trace
 
-COUNT = SHARD + 6
+COUNT = 38
 DRAWING = Drawing(
     count=COUNT,
     seed=7,
@@ -95,12 +95,25 @@ def test_a_collection_goes_on_where_it_was(
     with pytest.raises(KeyboardInterrupt):
         collect(background(), DRAWING, path)
     assert sorted(file.name for file in path.iterdir()) == ["00000.npz", HEADER]
-    with pytest.raises(InputError, match="only 1 of 2 files are there; collect again"):
+    with pytest.raises(
+        InputError, match=f"only 1 of {-(-COUNT // SHARD)} files are there; collect again"
+    ):
         Samples.load(path)
     monkeypatch.setattr(module, "label", label)
     told: list[tuple[int, int]] = []
     assert len(collect(background(), DRAWING, path, progress=lambda *done: told.append(done))) > 0
-    assert told == [(SHARD, COUNT), (COUNT, COUNT)]
+    assert told[0] == (SHARD, COUNT)
+    assert told[-1] == (COUNT, COUNT)
+    assert (path / "00001.npz").read_bytes() == (folder / "00001.npz").read_bytes()
+
+
+def test_when_the_time_is_up_it_keeps_what_there_is_and_a_later_call_goes_on(
+    folder: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "short"
+    assert collect(background(), DRAWING, path, until_s=0).tried == SHARD
+    assert collect(background(), DRAWING, path, until_s=0).tried == SHARD
+    assert collect(background(), DRAWING, path).tried == COUNT
     assert (path / "00001.npz").read_bytes() == (folder / "00001.npz").read_bytes()
 
 
@@ -154,7 +167,7 @@ def test_no_samples(tmp_path: Path) -> None:
 
 def test_another_schema(tmp_path: Path) -> None:
     (tmp_path / HEADER).write_text(json.dumps({"schema": 99}))
-    with pytest.raises(InputError, match="is not of schema 2"):
+    with pytest.raises(InputError, match="is not of schema 3"):
         Samples.load(tmp_path)
 
 

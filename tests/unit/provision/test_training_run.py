@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +12,11 @@ import pytest
 pytest.importorskip("xgboost", reason="the extra `train` is not installed")
 
 from mirage.errors import InputError
-from mirage.provision.evaluation import EvaluationPlan, evaluate
+from mirage.provision.evaluation import EvaluationPlan, evaluate, trials
+from mirage.provision.evaluation.kept import Tried
+from mirage.provision.evaluation.trials import Work
 from mirage.provision.learn import TrainingPlan, train
+from mirage.provision.learn.drawing import EpisodePlan
 from mirage.provision.learn.methods import METHODS, read_model
 from mirage.provision.learn.reporter import Reporter
 from mirage.provision.learn.run import ALL, _methods
@@ -90,6 +94,54 @@ def test_a_plan_is_trained_and_evaluated_and_the_reporter_hears_of_it(
         "oracle",
     ]
     assert (tmp_path / "report" / "report.html").is_file()
+
+
+def test_an_interrupted_evaluation_goes_on_with_what_is_missing(
+    plan: TrainingPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged = EvaluationPlan(
+        trace=plan.trace,
+        cluster=plan.cluster,
+        methods=("timer", "avg"),
+        out=tmp_path / "report",
+        start_s=EPOCH_S + 28 * DAY_S,
+        episodes=4,
+        limit_s=6 * HOUR_S,
+        workers=1,
+    )
+    whole = evaluate(replace(judged, out=tmp_path / "whole")).record
+    tried, really = [], trials._tried
+
+    def third_is_interrupted(work: Work, episode: EpisodePlan) -> Tried:
+        tried.append(episode)
+        if len(tried) == 3:
+            raise KeyboardInterrupt
+        return really(work, episode)
+
+    monkeypatch.setattr(trials, "_tried", third_is_interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(judged)
+    record = evaluate(judged).record
+    assert len(tried) == 3 + 2, "the first two are kept"
+    again = evaluate(replace(judged, methods=("timer",))).record
+    assert len(tried) == 5 + 4, "other methods, so all episodes again"
+    assert len(again["methods"]) == 3
+    for name in whole:
+        if name != "provenance":
+            assert record[name] == whole[name], name
+
+
+def test_a_budget_of_time_trains_on_what_there_is(plan: TrainingPlan, tmp_path: Path) -> None:
+    told, folder = Record(), tmp_path / "samples"
+    wanted = replace(
+        plan, samples=folder, out=tmp_path / "model", methods=("quantile",), settings=()
+    )
+    with suppress(InputError):  # so few episodes may be too few to learn from
+        train(replace(wanted, at_most_s=0), told)
+    assert told.counts["training episodes"][-1] == (4, 24)
+    assert "note: the time was up after 4 of 24 training episodes" in told.cautions
+    train(wanted, told)
+    assert told.counts["training episodes"][-1] == (24, 24)
 
 
 def test_the_seed_of_the_fit_leaves_the_episodes_as_they_are(

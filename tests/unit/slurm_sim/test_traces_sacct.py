@@ -187,6 +187,16 @@ def test_a_file_of_which_most_is_no_record_is_refused(tmp_path: Path) -> None:
         read(tmp_path, HEADER, *rubbish)
 
 
+def test_an_empty_state_is_called_empty(tmp_path: Path) -> None:
+    stateless = END.replace("COMPLETED", "")
+    with pytest.raises(TraceError, match="State: found 'an empty field', expected a state like"):
+        read(tmp_path, HEADER, *(f"{number}|a|ann|gpu|{stateless}" for number in (1, 2)))
+    done = read(
+        tmp_path, HEADER, *(f"{n}|a|ann|gpu|{END}" for n in (1, 2)), f"3|a|ann|gpu|{stateless}"
+    )
+    assert "(line 4: empty)" in "".join(done.notes)
+
+
 def test_headers_of_monthly_loops(tmp_path: Path) -> None:
     other = "JobIDRaw|State|Submit|Start|End|User|Account|Partition|NNodes"
     done = read(

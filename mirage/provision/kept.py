@@ -1,0 +1,70 @@
+"""Finished trials in a file, so that an interrupted evaluation does not begin again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from mirage.errors import MirageError
+
+Case = TypeVar("Case", bound=Hashable)
+Trial = TypeVar("Trial")
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Form(Generic[Case, Trial]):
+    """How a trial looks as JSON."""
+
+    write: Callable[[Case, Trial], Json]
+    read: Callable[[Json], tuple[Case, Trial]]
+    """Raises ValueError, TypeError or KeyError for what is no trial."""
+
+
+class TrialFile(Generic[Case, Trial]):
+    """One JSON object a line. The first line says what the trials depend on; a file with another
+    first line is replaced. A line that was cut off is ignored.
+    """
+
+    def __init__(self, path: Path, depends_on: Json, form: Form[Case, Trial]) -> None:
+        """Raises MirageError: the file can't be read or written."""
+        self.path, self._head, self._form = path, json.dumps(depends_on, sort_keys=True), form
+        self._found: dict[Case, Trial] = {}
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+            for line in lines[1:] if lines[:1] == [self._head] else []:
+                self._take(line)
+            texts = [self._head, *(self._line(*each) for each in self._found.items())]
+            path.write_text("\n".join(texts) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise MirageError(f"{path}: can't be written ({error.strerror}).") from error
+
+    def _take(self, line: str) -> None:
+        try:
+            case, trial = self._form.read(json.loads(line))
+        except (ValueError, TypeError, KeyError):
+            return  # it was cut off
+        self._found[case] = trial
+
+    def _line(self, case: Case, trial: Trial) -> str:
+        return json.dumps(self._form.write(case, trial))
+
+    def found(self, cases: Sequence[Case]) -> list[Trial]:
+        """Trials of these cases that an earlier run finished."""
+        return [self._found[case] for case in cases if case in self._found]
+
+    def missing(self, cases: Sequence[Case]) -> list[Case]:
+        return [case for case in cases if case not in self._found]
+
+    def add(self, case: Case, trial: Trial) -> None:
+        """Raises MirageError."""
+        self._found[case] = trial
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(self._line(case, trial) + "\n")
+        except OSError as error:
+            raise MirageError(f"{self.path}: can't be written ({error.strerror}).") from error
