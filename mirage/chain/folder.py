@@ -334,6 +334,11 @@ def queued_jobs(folder: Path) -> dict[int, int]:
     return dict(sorted(jobs.items()))
 
 
+def queue_error(folder: Path, segment: int) -> str:
+    """Why a link could not be queued so far, in sbatch's words; empty: it is, or was not tried."""
+    return _text(folder / f"queued.{segment}.error")
+
+
 def over_marker(folder: Path) -> tuple[str, str] | None:
     """(`done`, `failed` or `cancelled`; the reason), or None while the chain goes on."""
     for marker in OVER_MARKERS:

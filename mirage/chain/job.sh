@@ -22,7 +22,7 @@
 #                 the last link, as far as it is known, else the greatest that it may have. mirage extend changes both
 #   script        the user's script, as it was submitted
 #   submitting    there while mirage-submit is at work              job.sh    this file
-#   queued.K      job id of link K, once it is queued
+#   queued.K      job id of link K, once it is queued; queued.K.error: why it could not be queued so far
 #   start.K       job=, restart=, start=, out=, err=, limit=        link K has started, writes to these files, and may run
 #                 for so many seconds
 #   link.K        job=, restart=, start=, work=, end=, exit=, how=, swept=, reason=  link K has ended. work: when the user's script
@@ -111,11 +111,37 @@ $m_job "*) ;; *) [ "$m_job" -eq 0 ] || return 1 ;; esac # this job is in every s
     printf '%s\n' "$m_queue" | sed -n "s|^\([0-9]*\) \([A-Z_]*\) mirage/1 chain=$m_chain seg=\([0-9]*\)/.*|\1 \2 \3|p"
 }
 
+m_find_link() { # SEGMENT: sets m_id, its job in the queue; empty: it has none. Fails if Slurm gave no sound answer
+    m_lines=$(m_list) || return 1
+    m_id=$(printf '%s\n' "$m_lines" | sed -n "s/^\([0-9]*\) [A-Z_]* $1\$/\1/p" | head -n 1)
+}
+
+m_later() { # STATE (a pattern): the jobs of the links after this one that are in it; fails as m_list
+    m_lines=$(m_list) || return 1
+    printf '%s\n' "$m_lines" | sed -n "s/^\([0-9]*\) $1 \([0-9]*\)\$/\1 \2/p" | while read -r m_id m_number; do
+        [ "$m_number" -le "$m_seg" ] || echo "$m_id"
+    done
+}
+
+# A slurmctld that is killed forgets its last jobs, and gives their ids to others. So an id alone names no job: its
+# owner and its script, which lies in the chain's folder, belong to it.
+m_look_up() { # JOB: sets m_state, its STATE/NODES; NONE: this chain has no such job. Fails without an answer
+    m_answer=$(m_slurm squeue -h -a -t all -j "$1" -o '%T/%N %U %o' 2>&1)
+    case $m_answer in *'Invalid job id'*) m_state=NONE; return 0 ;; esac
+    m_answer=$(printf '%s\n' "$m_answer" | grep '^[A-Z_][A-Z_]*\(/[^ ]*\)\{0,1\}\( [0-9]\|$\)' | head -n 1)
+    m_state=${m_answer%% *}
+    case $m_answer in
+        '') return 1 ;;
+        "$m_state" | "$m_state $(id -u) $m_dir/job.sh "*) ;;
+        *) m_state=NONE ;;
+    esac
+}
+
 m_over_in_slurm() { # JOB: it has ended, or was requeued; unknown counts as running
-    m_answer=$(m_slurm squeue -h -a -t all -j "$1" -o %T/%N 2>&1 | tail -n 1)
+    m_look_up "$1" || return 1
     # Whatever a newer release calls its state: a job without nodes does not run.
-    case $m_answer in *'Invalid job id'* | [A-Z]*[A-Z]/) return 0 ;; esac
-    m_is_over_state "${m_answer%%/*}"
+    case $m_state in *[A-Z]/) return 0 ;; esac
+    m_is_over_state "${m_state%%/*}"
 }
 
 # Slurm may be telling all processes of this job to end: not these, before they have finished.
@@ -133,7 +159,7 @@ m_is_taken_back() { # Slurm has ended or requeued this job, though its script st
 
 m_is_over_state() { # STATE
     case $1 in
-        BOOT_FAIL | CANCELLED | COMPLETED | DEADLINE | FAILED | NODE_FAIL | OUT_OF_MEMORY | PREEMPTED) ;;
+        NONE | BOOT_FAIL | CANCELLED | COMPLETED | DEADLINE | FAILED | NODE_FAIL | OUT_OF_MEMORY | PREEMPTED) ;;
         REVOKED | TIMEOUT | PENDING | EXPEDITING | REQUEUED | REQUEUE_HOLD | SPECIAL_EXIT) ;;
         *) return 1 ;;
     esac
@@ -277,13 +303,10 @@ m_verdict() { # SEGMENT, which has ended: sets m_reason, why the chain must stop
 
 m_cancel_rest() { # the queued links after this one
     for m_try in 1 2 3; do
-        m_lines=$(m_list) && break
+        m_ids=$(m_later PENDING) && break
         [ "$m_try" -lt 3 ] || { m_say "Slurm does not answer; the queued links will leave as they start"; return; }
         sleep 2
     done
-    m_ids=$(printf '%s\n' "$m_lines" | while read -r m_id m_state m_number; do
-        if [ "$m_state" = PENDING ] && [ "$m_number" -gt "$m_seg" ]; then echo "$m_id"; fi
-    done)
     # shellcheck disable=SC2086  # one word a job id
     [ -z "$m_ids" ] || m_slurm scancel --state=PENDING $m_ids
 }
@@ -302,6 +325,8 @@ m_set_exit_code() { # CODE: sets m_exit_code, what this job exits with. Others h
         case $m_exit_code in 0 | "$m_used_up_exit") m_exit_code=1 ;; esac
     elif [ -e "$m_dir/cancelled" ]; then
         m_slurm scancel "$m_job" 2>/dev/null
+    elif [ -n "$m_stranded" ] && [ "$m_exit_code" -eq 0 ]; then
+        m_exit_code=1
     elif [ -n "$m_at_signal" ] && m_is_last; then
         m_exit_code=$m_used_up_exit
     fi
@@ -436,7 +461,7 @@ m_submit() ( # SEGMENT PREDECESSOR ARGUMENTS...: prints the job id
     m_forget_job
     cd "$m_submit_dir" 2>/dev/null || : # where it is not mounted, --chdir still says where to run
     m_tag="mirage/1 chain=$m_chain seg=$1/$m_segments${m_length:+ of=$m_length} pred=$2 mode=$m_mode $m_wishes$(m_cost_word)"
-    m_answer=$(m_sbatch --parsable ${m_hold:+--hold} --comment="$m_tag${m_comment:+ -- $m_comment}" --dependency="afterany:$2$m_singleton" \
+    m_answer=$(m_sbatch --parsable ${m_hold:+"$m_hold"} --comment="$m_tag${m_comment:+ -- $m_comment}" --dependency="afterany:$2$m_singleton" \
         "$m_dir/job.sh" "$@" 2>"$m_dir/.sbatch.$m_job") || exit 1
     m_answer=$(printf '%s\n' "$m_answer" | m_printed_id "mirage/1 chain=$m_chain seg=$1/.*")
     [ -n "$m_answer" ] || { echo "sbatch printed no job id" >"$m_dir/.sbatch.$m_job"; exit 1; }
@@ -471,16 +496,43 @@ m_submit_as_paused() { # SEGMENT PREDECESSOR ARGUMENTS...: sets m_id
     fi
 }
 
+m_silent() { echo "Slurm does not answer" >"$m_dir/.sbatch.$m_job"; } # in place of sbatch's own words
+
 m_queue_once() { # ARGUMENTS...: succeeds once the next link is in the queue
     m_queue_link "$m_next" "$m_job" "$@"
 }
 
 m_queue_link() { # SEGMENT PREDECESSOR ARGUMENTS...: succeeds once this link is in the queue
     if [ -e "$m_dir/queued.$1" ] || m_is_over; then return 0; fi
-    m_lines=$(m_list) || return 1
-    m_id=$(printf '%s\n' "$m_lines" | sed -n "s/^\([0-9]*\) [A-Z_]* $1\$/\1/p" | head -n 1)
+    m_find_link "$1" || { m_silent; return 1; }
     [ -n "$m_id" ] || m_submit_as_paused "$@" || return 1
     m_write "queued.$1" "$m_id"
+    rm -f "$m_dir/queued.$1.error"
+}
+
+m_tell_refusal() { # SEGMENT: that it is not queued, in this log and for `mirage status`
+    m_error=$(cat "$m_dir/.sbatch.$m_job" 2>/dev/null)
+    [ "$m_error" != "$m_said" ] || return 0
+    m_say "link $1 is not queued yet, trying on: $m_error"
+    m_write "queued.$1.error" "$m_error" 2>/dev/null || :
+    m_said=$m_error
+}
+
+m_may_pass() { # m_error: a queue that is full, a limit, a slurmctld that is away; not: this node may not submit
+    case $m_error in
+        *' limit'* | *MaxSubmit* | *temporar* | *' contact '* | *' answer'* | *'imed out'* | *'Zero Bytes'*) ;;
+        *onnection* | *'not available'* | *'ry again'*) ;;
+        *) return 1 ;;
+    esac
+}
+
+# mirage-submit queued link 2 elsewhere. That this node's jobs may not submit is known now, and not a link later.
+m_try_submitting() { # ARGUMENTS...
+    [ "$m_seg" -eq 1 ] && [ "$m_next" -lt "$m_segments" ] || return 0
+    m_hold=--test-only m_error=''
+    m_submit $((m_next + 1)) "$m_job" "$@" >/dev/null || m_error=$(cat "$m_dir/.sbatch.$m_job" 2>/dev/null)
+    case $m_error in '' | *'no job id') return 0 ;; esac # sbatch would take it
+    m_may_pass || m_tell_refusal $((m_next + 1))
 }
 
 # Where waits are longer than a link, one successor is too few. A further one is queued behind the last one once that
@@ -493,13 +545,14 @@ m_queue_ahead() { # ARGUMENTS...: beside the user's script, until m_stop_queuing
         m_tip=$m_next
         while [ -e "$m_dir/queued.$((m_tip + 1))" ]; do m_tip=$((m_tip + 1)); done
         if [ "$m_tip" -lt "$m_segments" ] && [ $((m_tip - m_seg)) -lt "$m_ahead" ] && m_competes "$m_tip"; then
-            m_is_paused || m_queue_link $((m_tip + 1)) "$(cat "$m_dir/queued.$m_tip")" "$@" || :
+            m_is_paused || m_queue_link $((m_tip + 1)) "$m_id" "$@" || :
         fi
     done
 }
 
-m_competes() { # SEGMENT: it is pending, and no dependency keeps it back
-    m_answer=$(m_slurm squeue -h -a -j "$(cat "$m_dir/queued.$1" 2>/dev/null)" -o '%T %E' 2>/dev/null) || return 1
+m_competes() { # SEGMENT: it is pending, and no dependency keeps it back. Sets m_id
+    m_find_link "$1" && [ -n "$m_id" ] || return 1
+    m_answer=$(m_slurm squeue -h -a -j "$m_id" -o '%T %E' 2>/dev/null) || return 1
     case $m_answer in 'PENDING (null)' | 'PENDING ' | PENDING) return 0 ;; esac
     return 1
 }
@@ -517,26 +570,24 @@ m_rest() { # SECONDS: or until m_stop_queuing says stop
 
 # slurmctld saves its state every few seconds. One that is killed has forgotten the jobs that it took since then.
 m_was_saved() { # fails if the next link has to be queued again, and if Slurm gives no sound answer
-    if m_is_over || [ -e "$m_dir/start.$m_next" ]; then return 0; fi
-    m_lines=$(m_list) || return 1
-    ! printf '%s\n' "$m_lines" | grep -q " $m_next\$" || return 0
-    m_id=$(cat "$m_dir/queued.$m_next" 2>/dev/null)
-    m_answer=$(m_slurm squeue -h -a -t all -j "$m_id" -o %T 2>&1) || case $m_answer in
-        *'Invalid job id'*)
-            m_say "Slurm has forgotten link $m_next (job $m_id): it is queued again"
-            rm -f "$m_dir/queued.$m_next"
-            return 1
-            ;;
-        *) return 1 ;;
-    esac
+    if m_is_over || [ -e "$m_dir/link.$m_next" ]; then return 0; fi
+    m_silent
+    m_lines=$(m_later '[A-Z_]*') || return 1
+    [ -z "$m_lines" ] || return 0
+    m_id=$(cat "$m_dir/queued.$m_next" 2>/dev/null) && m_look_up "$m_id" || return 1
+    [ "$m_state" = NONE ] || return 0
+    m_say "Slurm has forgotten link $m_next (job $m_id): it is queued again"
+    rm -f "$m_dir/queued.$m_next"
+    return 1
 }
 
-m_queue_next() { # ARGUMENTS...: tries until it is queued for good or the link ends. Runs beside the user's script
+m_queue_next() { # ARGUMENTS...: tries until it is queued for good, or fails as the link ends. Beside the user's script
     m_stop='' m_pause=2 m_said='' m_waited=0 m_nap=''
     m_ignore_signals
     trap 'm_stop=1; [ -z "$m_nap" ] || kill "$m_nap" 2>/dev/null' TERM
     m_note_limit
     while [ -e "$m_dir/submitting" ] && [ "$m_waited" -lt 60 ]; do sleep 1; m_waited=$((m_waited + 1)); done
+    m_try_submitting "$@"
     while [ -z "$m_stop" ]; do
         if m_is_last; then
             m_rest 5 # mirage extend may give the chain more
@@ -544,16 +595,28 @@ m_queue_next() { # ARGUMENTS...: tries until it is queued for good or the link e
         fi
         if m_queue_once "$@"; then
             m_rest "$m_confirm_after"
-            [ -z "$m_stop" ] || return 0
+            [ -z "$m_stop" ] || return 1
             m_was_saved || continue
             [ "$m_ahead" -le 1 ] || m_queue_ahead "$@"
             return 0
         fi
-        m_error=$(cat "$m_dir/.sbatch.$m_job" 2>/dev/null)
-        [ "$m_error" = "$m_said" ] || m_say "link $m_next is not queued yet, trying on: $m_error"
-        m_said=$m_error
+        m_tell_refusal "$m_next"
         m_rest "$m_pause"
         [ "$m_pause" -ge 300 ] || m_pause=$((m_pause * 2))
+    done
+    return 1
+}
+
+m_queue_at_end() { # ARGUMENTS...: succeeds once it is queued for good. What may pass is waited for until near the limit
+    m_pause=2 m_said='' m_tried=$(m_now)
+    until { [ -n "$m_saved" ] || m_was_saved || [ ! -e "$m_dir/queued.$m_next" ]; } && m_queue_once "$@"; do
+        ! m_is_paused || return 1
+        m_tell_refusal "$m_next"
+        [ -z "$m_swept" ] && ! m_must_end || return 1
+        m_may_pass || [ $(($(m_now) - m_tried)) -lt "$m_write_patience" ] || return 1
+        ! m_left=$(m_seconds_left) || [ "$m_left" -gt "$m_end_lead" ] || return 1
+        sleep "$m_pause"
+        [ "$m_pause" -ge 60 ] || m_pause=$((m_pause * 2))
     done
 }
 
@@ -563,7 +626,7 @@ m_stop_queuing() {
     [ -n "$m_queuer" ] || return 0
     m_touch "$m_dir/.stop.$m_job" # a shell that was forked a moment ago can lose the signal
     kill "$m_queuer" 2>/dev/null # it finishes a submission under way
-    wait "$m_queuer"
+    wait "$m_queuer" && m_saved=1
     m_queuer=
     rm -f "$m_dir/.stop.$m_job"
 }
@@ -588,21 +651,23 @@ m_submit_then() ( # NUMBER: prints the job id
     echo "$m_answer"
 )
 
-m_then_once() { # NUMBER: succeeds once it is in the queue, to start when no link of the chain runs any more
-    if [ -e "$m_dir/then.$1" ]; then # since the chain began, in case its jobs have no sbatch
-        m_after=$(m_running_links) || return 1
-        m_id=$(cat "$m_dir/then.$1")
-        m_slurm scontrol update "JobId=$m_id" "Dependency=$m_after" 2>"$m_dir/.sbatch.$m_job" && return
-        # It may have been let go already.
-        m_lines=$(m_slurm squeue -h -a -t all -u "$(id -u)" -o '%A %T' 2>/dev/null) || return 1
-        ! printf '%s\n' "$m_lines" | grep -qx "$m_id PENDING"
-        return
-    fi
-    # One whose submission got no answer may be there.
+m_find_then() { # NUMBER: sets m_id and m_state of its job, which may have ended; empty: none. Fails without an answer
     m_lines=$(m_slurm squeue -h -a -t all -u "$(id -u)" -o '%A %T %D/%N %k' 2>"$m_dir/.sbatch.$m_job") || return 1
     # Of a job that it refuses slurmctld keeps a record too: FAILED, and without nodes.
     m_id=$(printf '%s\n' "$m_lines" | sed -e '/^[0-9]* FAILED [0-9]*\/ /d' -e '/^[0-9]* CANCELLED [0-9]*\/ /d' |
-        sed -n "s|^\([0-9]*\) [A-Z_]* [^ ]* mirage-then/1 chain=$m_chain n=$1\( -- .*\)\{0,1\}\$|\1|p" | head -n 1)
+        sed -n "s|^\([0-9]* [A-Z_]*\) [^ ]* mirage-then/1 chain=$m_chain n=$1\( -- .*\)\{0,1\}\$|\1|p" | head -n 1)
+    m_state=${m_id#* } m_id=${m_id% *}
+}
+
+m_then_once() { # NUMBER: succeeds once it is in the queue, to start when no link of the chain runs any more
+    m_find_then "$1" || return 1
+    if [ -e "$m_dir/then.$1" ]; then # since the chain began, in case its jobs have no sbatch
+        [ "$m_state" = PENDING ] || return 0 # let go already
+        m_after=$(m_running_links) || return 1
+        m_slurm scontrol update "JobId=$m_id" "Dependency=$m_after" 2>"$m_dir/.sbatch.$m_job"
+        return
+    fi
+    # One whose submission got no answer may be there.
     [ -n "$m_id" ] || m_id=$(m_submit_then "$1") || return 1
     m_write "then.$1" "$m_id"
     m_say "the chain is done: job $m_id follows it"
@@ -641,8 +706,8 @@ m_follow_up() { # the chain is over: if it is done, --then follows; else what wa
         m_number=$((m_number + 1))
         if [ -e "$m_dir/done" ]; then
             m_let_follow "$m_number" || m_lost=1
-        elif [ -e "$m_dir/then.$m_number" ]; then
-            m_slurm scancel --state=PENDING "$(cat "$m_dir/then.$m_number")" 2>/dev/null
+        elif [ -e "$m_dir/then.$m_number" ] && m_find_then "$m_number" && [ -n "$m_id" ]; then
+            m_slurm scancel --state=PENDING "$m_id" 2>/dev/null
         fi
     done
     return "$m_lost"
@@ -660,9 +725,14 @@ m_read_last_writer() {
     m_owner_seg=$(m_read "writer.$m_last/owner" segment)
 }
 
+m_was_lost() { # JOB SEGMENT: a slurmctld that was killed has forgotten it, and it cannot have ended by itself
+    [ "$2" -eq "$m_seg" ] && [ "$(m_read "link.$2" job)" != "$1" ] && m_look_up "$1" && [ "$m_state" = NONE ]
+}
+
 m_leave_if_superseded() {
     [ -n "$m_owner_job" ] && [ "$m_owner_job" != "$m_job" ] || return 0
-    [ "$m_owner_seg" -lt "$m_seg" ] || m_leave 0 "link $m_owner_seg (job $m_owner_job) has taken over; nothing to do"
+    [ "$m_owner_seg" -lt "$m_seg" ] || m_was_lost "$m_owner_job" "$m_owner_seg" ||
+        m_leave 0 "link $m_owner_seg (job $m_owner_job) has taken over; nothing to do"
 }
 
 # mkdir decides between two that want the lock at the same time, also on NFS. Fails while somebody else has it.
@@ -840,8 +910,7 @@ m_take_over() {
 m_cancel_passed() { # the link before may still wait, as a later one may start first: its turn is over
     m_passed_seg=$((m_seg - 1))
     while [ "$m_passed_seg" -gt 1 ] && [ ! -e "$m_dir/start.$m_passed_seg" ]; do
-        m_id=$(cat "$m_dir/queued.$m_passed_seg" 2>/dev/null)
-        [ -z "$m_id" ] || m_slurm scancel --state=PENDING "$m_id" 2>/dev/null || :
+        m_find_link "$m_passed_seg" && [ -n "$m_id" ] && m_slurm scancel --state=PENDING "$m_id" 2>/dev/null
         m_passed_seg=$((m_passed_seg - 1))
     done
 }
@@ -1025,7 +1094,8 @@ m_conclude() { # HOW ARGUMENTS...: ends the chain, or makes sure that it goes on
     m_ending=$1
     shift
     m_read_last_writer
-    if m_is_over || [ "${m_owner_seg:-0}" -gt "$m_seg" ] || [ "$m_ending" = handover ]; then
+    [ "${m_owner_seg:-0}" -le "$m_seg" ] || m_ending=handover
+    if m_is_over; then
         m_reason=''
     elif [ "$m_ending" = exit ] && m_verdict "$m_seg" && [ -n "$m_reason" ]; then
         m_say "$m_reason: the chain ends here"
@@ -1040,13 +1110,9 @@ m_conclude() { # HOW ARGUMENTS...: ends the chain, or makes sure that it goes on
             m_conclude "$m_ending" "$@"
             return
         fi
-    elif m_queues_next && ! m_queue_once "$@"; then
-        if m_is_paused; then
-            m_say "link $m_next could not be queued; \`mirage resume $m_chain\` does it"
-            return
-        fi
-        m_say "link $m_next could not be queued, so the chain ends here: $(cat "$m_dir/.sbatch.$m_job" 2>/dev/null)"
-        m_mark failed "link $m_next could not be queued"
+    elif m_queues_next && ! m_queue_at_end "$@"; then
+        m_say "link $m_next could not be queued; \`mirage resume $m_chain\` does it: $m_said"
+        m_is_paused || m_stranded=1
     fi
     ! m_is_over || { m_follow_up; m_cancel_rest; }
 }
@@ -1064,6 +1130,8 @@ m_finish() { # HOW ARGUMENTS...
     m_stop_queuing
     m_conclude "$@"
     m_notify_end
+    [ -z "$m_stranded" ] || [ -z "$m_notify_command" ] ||
+        m_notify failed "link $m_next could not be queued; mirage resume $m_chain does it" 0
     m_add_reason
     m_report_used_up "$1"
     rm -f "$m_dir/.sbatch.$m_job"
@@ -1081,7 +1149,7 @@ m_main() { # SEGMENT PREDECESSOR ARGUMENTS...
             ;;
     esac
     m_seg=$1 m_pred=$2 m_next=$(($1 + 1)) m_job=$SLURM_JOB_ID m_restart=${SLURM_RESTART_COUNT:-0} m_started=$(m_now)
-    m_child='' m_took_from='' m_queuer='' m_helper='' m_work='' m_look_at=0 m_swept='' m_at_signal='' m_cannot_wait='' m_unwritten=''
+    m_child='' m_took_from='' m_queuer='' m_helper='' m_work='' m_look_at=0 m_swept='' m_at_signal='' m_cannot_wait='' m_unwritten='' m_saved='' m_stranded=''
     shift 2
     m_watch_signals
     m_read_length

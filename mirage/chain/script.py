@@ -35,6 +35,8 @@ AHEAD = {Mode.TRAIN: 6, Mode.SERVICE: 1}
 """Successors that may be in the queue at once, by default."""
 WRITE_PATIENCE_S, RECORD_PATIENCE_S = 300, 60
 """A link tries for so long to write into the chain's folder: as it starts, and how it ended."""
+END_LEAD_S = 60
+"""So long before its time limit a link that could not queue the next one gives up."""
 _UNKNOWN_JOB = 0xFFFFFFFF
 _FORWARDED = ("HUP", "INT", "QUIT", "USR1", "USR2", "ALRM", "TERM")
 
@@ -288,6 +290,7 @@ def _values(settings: ChainSettings) -> dict[str, object]:
         "m_confirm_after": CONFIRM_AFTER_S,
         "m_write_patience": WRITE_PATIENCE_S,
         "m_record_patience": RECORD_PATIENCE_S,
+        "m_end_lead": END_LEAD_S,
         "m_used_up_exit": USED_UP_EXIT,
         "m_then": len(settings.then),
         "m_done_file": settings.done_file or settings.folder / DONE,

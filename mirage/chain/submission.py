@@ -15,7 +15,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from mirage.chain.batch_script import UserScript
-from mirage.chain.cluster_name import cluster_name, other_cluster_of
 from mirage.chain.folder import (
     CANCELLED,
     CHAIN_RECORD,
@@ -208,7 +207,8 @@ def queue_link(folder: Path, segment: int, predecessor_id: int) -> int:
 
 
 def _note_link(folder: Path, segment: int, job_id: int) -> int:
-    (folder / f"queued.{segment}").unlink(missing_ok=True)  # of a job that is gone
+    for name in (f"queued.{segment}", f"queued.{segment}.error"):  # of a job that is gone
+        (folder / name).unlink(missing_ok=True)
     if _record_job(folder, segment, job_id):
         return job_id
     _scancel([job_id])  # a link of the chain queued it in this moment
@@ -324,7 +324,6 @@ def _fill_folder(settings: ChainSettings, script: UserScript) -> None:
     _write(settings.folder / JOB_SCRIPT, build_job_script(settings, script), 0o600)
     record = {
         "chain": settings.chain_id,
-        "cluster": cluster_name(),
         "segments": settings.segments,
         "mode": settings.mode.value,
         "submitted": int(time.time()),
@@ -472,13 +471,11 @@ def refuse_twin(settings: ChainSettings) -> None:
     ]
     queue = _queue_of(["-u", str(os.getuid()), "-o", "%k"], _REASON_TIMEOUT_S) if twins else ""
     for twin in twins:
-        cluster = other_cluster_of(twin)  # its queue can't be seen here
-        if cluster or f" chain={twin} " in (queue or ""):
-            where = f" on cluster {cluster}" if cluster else ""
+        if f" chain={twin} " in (queue or ""):
             raise InputError(
-                f"chain {twin}{where} runs the same script in the same folder with the same"
-                " arguments, so both would write the same checkpoint. To start another all the"
-                f" same: --again. To end the first: mirage cancel {twin}{where}"
+                f"chain {twin} runs the same script in the same folder with the same arguments, so"
+                " both would write the same checkpoint. To start another all the same: --again. To"
+                f" end the first: mirage cancel {twin}"
             )
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from mirage.domain import Mode, Penalties
+from mirage.domain import Job, Mode, Penalties
 
 MAX_SEGMENTS = 9999
 MAX_PENALTY = 1e6
@@ -92,6 +92,16 @@ def parse_tag(comment: str) -> ChainTag | None:
         handover_s=_number_or_none(match["cost"]),
     )
     return tag if _is_sound(tag) else None
+
+
+def may_be_link(job: Job, user: str, chain_id: str, segment: int) -> bool:
+    """Whether a job that has a link's id is that link, by its owner and its tag.
+
+    A slurmctld that is killed forgets its last jobs, and gives their ids to others. A job without a
+    tag may be the link: its script may have replaced the comment, and accounting keeps none.
+    """
+    tag = parse_tag(job.comment)
+    return job.user == user and (tag is None or (tag.chain_id, tag.segment) == (chain_id, segment))
 
 
 def submitted_tag(command_line: str) -> str:

@@ -18,6 +18,7 @@ from mirage.chain.length import (
 )
 from mirage.chain.tag import MAX_SEGMENTS, parse_tag
 from mirage.cli.chain_names import add_chain, resolve_chain
+from mirage.cli.sources import me
 from mirage.cli.steering import Steering, links
 from mirage.domain import Job
 from mirage.errors import InputError
@@ -122,6 +123,8 @@ def _move_then(chain: Steering, last_id: int) -> None:
             then.job_id
             and (job := chain.cluster.jobs([then.job_id]).get(then.job_id))
             and job.is_pending
+            and job.user == me()
+            and job.comment.startswith(f"mirage-then/1 chain={chain.chain_id} ")
         ):
             chain.cluster.wait_for(then.job_id, last_id)
 

@@ -22,6 +22,7 @@ from mirage.chain.folder import (
     chain_folder,
     is_used_up,
     over_marker,
+    queue_error,
     queued_jobs,
     read_length,
     read_link,
@@ -32,7 +33,7 @@ from mirage.chain.folder import (
     write_length,
 )
 from mirage.chain.submission import queue_link
-from mirage.chain.tag import MAX_SEGMENTS, parse_tag, with_length
+from mirage.chain.tag import MAX_SEGMENTS, may_be_link, parse_tag, with_length
 from mirage.cli.slurm_access import adapter_config
 from mirage.cli.sources import me
 from mirage.domain import Job, JobState, Mode
@@ -108,9 +109,16 @@ class Steering:
         # an answer without any may be unsound, and much hangs on it: ask for the last ones by their
         # ids
         if not jobs:
-            known = list(queued_jobs(self.folder).values())[-2:]
-            jobs = [job for job in self.cluster.jobs(known).values() if not job.state.is_over]
+            jobs = [job for job in map(self.job, list(queued_jobs(self.folder))[-2:]) if job]
         return [job for job in jobs if not job.state.is_over]
+
+    def job(self, segment: int) -> Job | None:
+        """The job that was queued as this link; None: slurmctld does not know it. Raises
+        ClusterError.
+        """
+        job_id = queued_jobs(self.folder).get(segment, 0)
+        job = self.cluster.jobs([job_id]).get(job_id) if job_id else None
+        return job if job and may_be_link(job, me(), self.chain_id, segment) else None
 
     def first_jobs(self) -> list[Job]:
         """As `jobs`, before anything is done. Raises ClusterError within seconds where Slurm does
@@ -182,7 +190,7 @@ class Steering:
     def _go_on(self) -> dict[int, int]:
         jobs = self._jobs_of_an_open_chain()
         alive = [(tag.segment, job.job_id) for job in jobs if (tag := parse_tag(job.comment))]
-        if alive and not self.is_up_front and not self._is_next_gone(max(alive)[0]):
+        if alive and not self.is_up_front and not self._must_queue_next(max(alive)[0]):
             return {}
         starts = read_starts(self.folder)
         if not alive and not starts:
@@ -203,15 +211,13 @@ class Steering:
             )
         return queued
 
-    def _is_next_gone(self, segment: int) -> bool:
-        """Whether the link after ``segment`` was queued and has left the queue, by `scancel` say.
-
-        The running link does not queue it again: it has done so once. Raises ClusterError.
+    def _must_queue_next(self, segment: int) -> bool:
+        """Whether the running link does not queue the next one: it has done so once, and that one
+        has left the queue, by `scancel` say; or it can't. Raises ClusterError.
         """
-        queued = queued_jobs(self.folder).get(segment + 1)
-        if queued is None:
-            return False
-        job = self.cluster.jobs([queued]).get(queued)
+        if segment + 1 not in queued_jobs(self.folder):
+            return bool(queue_error(self.folder, segment + 1))
+        job = self.job(segment + 1)
         return job is None or job.state.is_over
 
     def ask_to_end(self, job: Job, segment: int) -> None:

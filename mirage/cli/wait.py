@@ -18,9 +18,10 @@ from mirage.chain.folder import (
     read_segments,
     read_starts,
 )
+from mirage.chain.tag import may_be_link
 from mirage.cli.chain_names import add_chain, resolve_chain
 from mirage.cli.slurm_access import adapter_config, slurm_of
-from mirage.cli.sources import find_chains
+from mirage.cli.sources import find_chains, me
 from mirage.domain import ChainState, Job
 from mirage.errors import ClusterError, InputError
 from mirage.ports import Cluster
@@ -123,13 +124,13 @@ def _lives(folder: Path, cluster: Cluster, *, marked: bool) -> bool:
     jobs = queued_jobs(folder)
     ended = [segment for segment in jobs if read_link(folder, segment)]
     # The last to end may be about to end the chain, and queue what follows.
-    asked = [job_id for segment, job_id in jobs.items() if segment not in ended[:-1]]
-    if not asked:
-        return False
-    known = cluster.jobs(asked)
-    return any(_is_live(known.get(job_id), marked) for job_id in asked)
+    asked = {job_id: segment for segment, job_id in jobs.items() if segment not in ended[:-1]}
+    known = cluster.jobs(list(asked)) if asked else {}
+    return any(
+        _is_live(job, marked) and may_be_link(job, me(), folder.name, asked[job_id])
+        for job_id, job in known.items()
+    )
 
 
-def _is_live(job: Job | None, marked: bool) -> bool:
-    """A job that slurmctld does not know ended long ago (MinJobAge)."""
-    return job is not None and not job.state.is_over and not (marked and job.is_pending)
+def _is_live(job: Job, marked: bool) -> bool:
+    return not job.state.is_over and not (marked and job.is_pending)

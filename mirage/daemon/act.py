@@ -11,7 +11,7 @@ import contextlib
 from dataclasses import replace
 
 from mirage.chain.runs import by_job
-from mirage.chain.tag import ChainTag
+from mirage.chain.tag import ChainTag, parse_tag
 from mirage.daemon.restraint import Acting
 from mirage.daemon.tick import awaited, obstacle
 from mirage.domain import Decision, Intent, Job, ReleaseOutcome
@@ -70,8 +70,19 @@ def resume(
         with contextlib.suppress(AccountingUnavailable):
             records = by_job(cluster.accounting(intent.created_s, clock.now_s(), ids))
             jobs = {job_id: lives[-1] for job_id, lives in records.items()} | jobs
-    found = _found(jobs.get(decision.successor_id), jobs.get(decision.predecessor_id), intent)
+    successor = jobs.get(decision.successor_id)
+    if successor and not _is_decided_on(successor, decision):
+        successor = None
+    found = _found(successor, jobs.get(decision.predecessor_id), intent)
     return _close(intent, *found, store, clock)
+
+
+def _is_decided_on(job: Job, decision: Decision) -> bool:
+    """Whether it is the decision's own successor: a slurmctld that was killed may have given that
+    one's id to another job.
+    """
+    tag = parse_tag(job.comment)
+    return job.user == decision.user and (tag is None or tag.chain_id == decision.chain_id)
 
 
 def _found(job: Job | None, predecessor: Job | None, intent: Intent) -> tuple[ReleaseOutcome, str]:
@@ -119,13 +130,17 @@ def _close(
 
 
 def times_let_in(job: Job, store: Store) -> int:
-    """How often this very job was let in, whether or not it waited again at once."""
-    tried = [intent for intent in store.intents(job.job_id) if intent.created_s >= job.submit_s]
-    return sum(
-        intent.outcome in (ReleaseOutcome.RELEASED, ReleaseOutcome.ALREADY)
-        or intent.detail == STILL_WAITS
-        for intent in tried
-    )
+    """How often this very job was let in."""
+    done = (ReleaseOutcome.RELEASED, ReleaseOutcome.ALREADY)
+    tried = (intent for intent in store.intents(job.job_id) if intent.created_s >= job.submit_s)
+    return sum(intent.outcome in done for intent in tried)
+
+
+def times_without_effect(job: Job, store: Store, now_s: int) -> int:
+    """How often Slurm accepted a release of this very job within the hour, and it waited on."""
+    since_s = max(job.submit_s, now_s - REFUSAL_HOLDS_S)
+    tried = (intent for intent in store.intents(job.job_id) if intent.created_s >= since_s)
+    return sum(intent.detail == STILL_WAITS for intent in tried)
 
 
 def _recent_refusal(decision: Decision, store: Store) -> str | None:

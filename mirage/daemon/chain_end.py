@@ -7,7 +7,29 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from mirage.domain import USED_UP_EXIT, Chain, ChainState, JobState, Link
+from mirage.chain.tag import may_be_link, parse_tag
+from mirage.domain import USED_UP_EXIT, Chain, ChainState, Job, JobState, Link
+
+LOST_AFTER_S = 300
+"""So long after all that is known of a chain, accounting has a link that was cancelled."""
+
+
+def is_job_of(link: Link, job: Job) -> bool:
+    """Whether this is the link's job (`may_be_link`). One without a tag is, if it was submitted as
+    the link was, or may be the link after a requeue; what a folder alone tells of has no such time.
+    """
+    if parse_tag(job.comment) is None and link.partition and not link.has_started:
+        return job.user == link.user and job.submit_s == link.submit_s
+    return may_be_link(job, link.user, link.chain_id, link.segment)
+
+
+def is_lost(link: Link, others: Sequence[Link], now_s: int) -> bool:
+    """Whether a link of which neither slurmctld nor accounting knows an end was lost by a crash.
+    ``others``: of its chain. A link that had started is not given up so soon, nor a lone one.
+    """
+    ends_s = [other.end_s for other in others if other.end_s is not None]
+    is_late = now_s - max([link.submit_s, *ends_s]) >= LOST_AFTER_S
+    return is_late and not link.has_started and bool(others)
 
 
 def chain_end(chain: Chain, links: Sequence[Link], now_s: int) -> Chain | None:
@@ -15,7 +37,7 @@ def chain_end(chain: Chain, links: Sequence[Link], now_s: int) -> Chain | None:
 
     Judged by the last link that ran, since the queued successor is cancelled when a chain ends
     early. The link itself does that before it ends; a successor that is cancelled later was
-    waiting, and the chain was not done.
+    waiting, and the chain was not done. Nor was it where there was no successor to cancel.
     """
     if not links or any(not link.is_over for link in links):
         return None
@@ -75,8 +97,11 @@ def _verdict(chain: Chain, last: Link, queued: Sequence[Link]) -> tuple[ChainSta
         if waiting := next((link for link in queued if _is_later(link.end_s, last.end_s)), None):
             which = f"link {waiting.segment} (job {waiting.job_id})"
             return ChainState.CANCELLED, f"{which} was cancelled while it waited"
-        early = "" if last.segment >= chain.segments else " and the chain ended early"
-        return ChainState.DONE, f"{where} completed{early}"
+        if last.segment >= chain.segments or chain.length == "done":
+            return ChainState.DONE, f"{where} completed"
+        if queued:
+            return ChainState.DONE, f"{where} completed and the chain ended early"
+        return ChainState.FAILED, f"{where} completed, but no link follows it ({_remedy(chain)})"
     if last.state is JobState.CANCELLED:
         return ChainState.CANCELLED, f"{where} was cancelled"
     at_signal = last.state is JobState.FAILED and last.exit_code == USED_UP_EXIT
@@ -86,11 +111,16 @@ def _verdict(chain: Chain, last: Link, queued: Sequence[Link]) -> tuple[ChainSta
         return ChainState.USED_UP, _used_up(chain.chain_id, where, how)
     if (is_cut or last.state is JobState.NODE_FAIL) and queued:
         return ChainState.CANCELLED, f"{where} ended with {how} and its successor was cancelled"
-    alone = " and had queued no successor" if is_cut and not queued else ""
+    is_alone = not queued and last.segment < chain.segments
+    alone = f" and had queued no successor ({_remedy(chain)})" if is_alone else ""
     return (
         ChainState.FAILED,
         f"{where} ended with {last.state.value}, exit code {last.exit_code}{alone}",
     )
+
+
+def _remedy(chain: Chain) -> str:
+    return f"to go on: mirage resume {chain.chain_id}"
 
 
 def _is_later(end_s: int | None, than_s: int | None) -> bool:

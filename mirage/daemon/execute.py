@@ -13,14 +13,16 @@ from mirage.daemon.logs import Sparingly
 from mirage.daemon.observers import Observer
 from mirage.daemon.restraint import RATE_WINDOW_S, Acting, Code, Restraint
 from mirage.daemon.tick import Grounds, Release, Wait
-from mirage.domain import Action, Decision, ReleaseOutcome
+from mirage.domain import Action, Decision, Job, ReleaseOutcome
 from mirage.errors import AuditError, ClusterError, ClusterNonsense, MirageError, Unreadable
 from mirage.ports import Clock, Cluster, Store
 
 log = logging.getLogger(__name__)
 
 MOST_TIMES = 3
-"""So often one job is let in; who makes it wait again then keeps it waiting."""
+"""So often one job is let in; who makes it wait again then keeps it waiting. So often within an hour
+it is tried where Slurm accepts the change and nothing comes of it.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,12 +47,8 @@ class Executor:
             restraint = self.acting.standing(each.grounds.successor, each.grounds.competing)
             if restraint is None:
                 waiting.add(each.decision.user)
-                before = (
-                    act.times_let_in(each.grounds.successor, self.store)
-                    if isinstance(each, Release)
-                    else 0
-                )
-                restraint = _let_in_too_often(before)
+            if isinstance(each, Release) and restraint is None:
+                before, restraint = self._tried(each.grounds.successor)
             if isinstance(each, Release) and restraint is None:
                 due.append((each, before))
             else:
@@ -58,6 +56,19 @@ class Executor:
         self._write_down(left)
         recent = self.acting.recent(self.clock.now_s(), self.store)
         self._carry_out(in_turn(due, recent), waiting, seen_s)
+
+    def _tried(self, job: Job) -> tuple[int, Restraint | None]:
+        """How often a job was tried to be let in, and what follows from that."""
+        let_in = act.times_let_in(job, self.store)
+        in_vain = act.times_without_effect(job, self.store, self.clock.now_s())
+        restraint = None
+        if let_in >= MOST_TIMES:
+            words = f"it was let in {let_in} times, and each time its owner made it wait again"
+            restraint = Restraint(Code.AGAIN, words)
+        elif in_vain >= MOST_TIMES:
+            words = f"Slurm accepted {in_vain} releases within the hour, and it waits as before"
+            restraint = Restraint(Code.NO_EFFECT, words)
+        return let_in + in_vain, restraint
 
     def _carry_out(self, due: Sequence[Release], waiting: Collection[str], seen_s: int) -> None:
         held: list[tuple[Decision, Grounds]] = []
@@ -198,14 +209,6 @@ def in_turn(due: Sequence[tuple[Release, int]], recent: Counter[str]) -> list[Re
         had[release.decision.user] += 1
         places.append((before > 0, had[release.decision.user], _pressing(release), release))
     return [release for *_, release in sorted(places, key=lambda place: place[:3])]
-
-
-def _let_in_too_often(times: int) -> Restraint | None:
-    if times < MOST_TIMES:
-        return None
-    return Restraint(
-        Code.AGAIN, f"it was let in {times} times, and each time its owner made it wait again"
-    )
 
 
 def _pressing(release: Release) -> tuple[int, int]:

@@ -8,15 +8,23 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from mirage.chain.handoff import Handoff
 from mirage.chain.runs import by_job, is_requeued, link_of_runs
-from mirage.daemon.chain_end import chain_end, is_long_over, lost_chain_end
+from mirage.daemon.chain_end import chain_end, is_job_of, is_long_over, is_lost, lost_chain_end
 from mirage.daemon.handover_log import HandoverLog
 from mirage.daemon.missed_links import Key, missing_since_s, read_answer
-from mirage.daemon.tick import DropLink, LookUp, SaveChain, SaveLink, TickAction, observed
+from mirage.daemon.tick import (
+    DropLink,
+    LookUp,
+    SaveChain,
+    SaveLink,
+    TickAction,
+    is_present,
+    observed,
+)
 from mirage.domain import Chain, Job, Link, Snapshot
 from mirage.errors import ClusterError, Unreadable
 from mirage.ports import ChainStore, Clock, Cluster
@@ -70,7 +78,8 @@ class Reconciler:
 
         ``actions``: saved ones of this cycle's tick. Raises ClusterError, StoreError.
         """
-        sightings = _Sightings(set(snapshot.present))
+        known = self._store.open_links()
+        sightings = _Sightings({link.job_id for link in known if is_present(link, snapshot)})
         for action in actions:
             if isinstance(action, LookUp):
                 self._look_up(action, sightings)
@@ -88,23 +97,19 @@ class Reconciler:
     def _look_up(self, action: LookUp, sightings: _Sightings) -> None:
         """Asks slurmctld, and for what it has forgotten accounting, what became of these."""
         unreadable: set[int] = set()
-        links, again = (*action.links, *action.requeued), {link.job_id for link in action.requeued}
+        links = (*action.links, *action.requeued)
         try:
             found = self._cluster.jobs([link.job_id for link in links])
         except Unreadable as error:
             # A job that is there and can't be read is not gone: its chain must not end for that.
             found, unreadable = error.jobs, {oddity.job_id for oddity in error.oddities}
+        found = {job_id: lives[-1] for job_id, lives in _own(links, found.values()).items()}
         of_slurmctld = set(found) | unreadable
-        told = self._accounting(
-            [
-                link
-                for link in links
-                if link.job_id in again or _is_untold(link, found.get(link.job_id), of_slurmctld)
-            ]
-        )
+        gone = [each for each in links if _is_untold(each, found.get(each.job_id), of_slurmctld)]
+        told = self._accounting([*gone, *(each for each in action.requeued if each not in gone)])
         with self._store.transaction():
             for link in links:
-                records = _records(told.get(link.job_id, ()), found.get(link.job_id))
+                records = _records((told or {}).get(link.job_id, ()), found.get(link.job_id))
                 if records:
                     found[link.job_id] = records[-1]
                     chain = self._store.links(link.user, link.chain_id)
@@ -118,11 +123,14 @@ class Reconciler:
             for job_id, job in found.items()
             if job_id not in of_slurmctld and not job.state.is_over
         }
+        if told is not None:
+            unknown = runaway | {link.job_id for link in gone} - found.keys()
+            self._forget([link for link in gone if link.job_id in unknown - of_slurmctld])
         sightings.runaway |= runaway
         sightings.present |= (set(found) | unreadable) - runaway
 
-    def _accounting(self, links: Sequence[Link]) -> Mapping[int, Sequence[Job]]:
-        """Job id -> its records. Empty while accounting can't be asked: a later cycle asks again,
+    def _accounting(self, links: Sequence[Link]) -> Mapping[int, Sequence[Job]] | None:
+        """Job id -> its records. None while accounting can't be asked: a later cycle asks again,
         and no chain ends on a guess.
         """
         if not links:
@@ -137,20 +145,35 @@ class Reconciler:
         )
         try:
             jobs = [link.job_id for link in links]
-            return by_job(self._cluster.accounting(since_s, self._clock.now_s(), jobs))
+            records = self._cluster.accounting(since_s, self._clock.now_s(), jobs)
+            # A comment there is that of the submission; its owner may have changed it since.
+            return _own(links, (replace(record, comment="") for record in records))
         except ClusterError as error:
             log.warning(
                 "%d jobs left the queue or were requeued; how they ended is not known now: %s",
                 len(links),
                 error,
             )
-            return {}
+            return None
 
     def _living_links(self) -> Mapping[Key, Sequence[Link]]:
         living: dict[Key, list[Link]] = defaultdict(list)
         for link in self._store.open_links():
             living[link.user, link.chain_id].append(link)
         return living
+
+    def _forget(self, unknown: Sequence[Link]) -> None:
+        """Drops links that a slurmctld took with it as it crashed. ``unknown``: nobody knows their
+        end.
+        """
+        for link in unknown:
+            others = [each for each in self._store.links(link.user, link.chain_id) if each != link]
+            if not is_lost(link, others, self._clock.now_s()):
+                continue
+            where = f"chain {link.chain_id} of {link.user}: Slurm has lost link {link.segment}"
+            log.warning("%s (job %d)", where, link.job_id)
+            with self._store.transaction():
+                self._store.drop_link(link)
 
     def _add_missed_links(
         self,
@@ -254,3 +277,9 @@ def _records(told: Sequence[Job], shown: Job | None) -> Sequence[Job]:
     if shown is None:
         return told
     return [*(job for job in told if job.submit_s < shown.submit_s), shown]
+
+
+def _own(links: Sequence[Link], jobs: Iterable[Job]) -> Mapping[int, Sequence[Job]]:
+    """Job id -> the records of the link's own job among these, oldest first."""
+    by_id = {link.job_id: link for link in links}
+    return by_job(job for job in jobs if job.job_id in by_id and is_job_of(by_id[job.job_id], job))

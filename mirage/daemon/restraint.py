@@ -36,6 +36,7 @@ class Code(str, Enum):
     NO_AUDIT = "no-audit"
     NO_ANSWER = "no-answer"
     AGAIN = "set-again"
+    NO_EFFECT = "no-effect"
     CHAINS = "too-many-chains"
     AHEAD = "ahead"
 

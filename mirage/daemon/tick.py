@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from mirage.chain.handoff import short_handovers
 from mirage.chain.run_law import run_law
 from mirage.chain.runs import is_requeued, with_past
-from mirage.chain.tag import ChainTag, parse_tag
+from mirage.chain.tag import ChainTag, may_be_link, parse_tag
+from mirage.daemon.chain_end import is_job_of
 from mirage.domain import (
     Action,
     Chain,
@@ -384,7 +385,9 @@ def obstacle(successor: Job | None, predecessor: Job | None, tag: ChainTag) -> s
         return f"something else keeps it back too ({successor.reason or 'no reason given'})"
     if predecessor is None or predecessor.state.is_over:
         return "its predecessor is over, so Slurm lets it in now"
-    if predecessor.user != successor.user:
+    if not may_be_link(predecessor, successor.user, tag.chain_id, tag.segment - 1):
+        if predecessor.user == successor.user:
+            return "the job that it waits for is no link of its chain"
         return f"its predecessor belongs to another user ({predecessor.user})"
     return None
 
@@ -443,12 +446,20 @@ def _links(
         SaveLink(each.link, each.before) for each in seen if each.link != each.before
     ]
     chain_of = {(job.user, job.job_id): tag.chain_id for job, tag, *_ in seen}
+    gone = []
     for link in known:
         if chain_of.get((link.user, link.job_id), link.chain_id) != link.chain_id:
             actions.append(DropLink(link))
-    gone = tuple(link for link in known if link.job_id not in snapshot.present)
+        elif not is_present(link, snapshot):
+            gone.append(link)
     requeued = tuple(each.link for each in seen if each.is_incomplete(now_s))
-    return [*actions, LookUp(gone, requeued)] if gone or requeued else actions
+    return [*actions, LookUp(tuple(gone), requeued)] if gone or requeued else actions
+
+
+def is_present(link: Link, snapshot: Snapshot) -> bool:
+    """Whether the queue shows the link's job, and not another one that has its id."""
+    job = snapshot.by_id.get(link.job_id)
+    return link.job_id in snapshot.present if job is None else is_job_of(link, job)
 
 
 def _closed_link(job: Job, tag: ChainTag, store: ChainStore) -> Link | None:

@@ -69,10 +69,16 @@ esac
     ),
     "sbatch": (
         r"""
+case "$*" in *--test-only*) cat "$FAKE/refuse.test" >&2 2>/dev/null; [ ! -e "$FAKE/refuse.test" ]; exit ;; esac
 printf '%s\n' "$@" >"$FAKE/sbatch.args"; env | sort >"$FAKE/sbatch.env"; pwd >"$FAKE/sbatch.pwd"
 echo call >>"$FAKE/sbatch.log"
 [ ! -e "$FAKE/refuse" ] || { cat "$FAKE/refuse" >&2; exit 1; }
-echo "9$(wc -l <"$FAKE/sbatch.log" | tr -d ' ');cluster"
+job=9$(wc -l <"$FAKE/sbatch.log" | tr -d ' ')
+rm "$FAKE/forget" 2>/dev/null || {
+    for word; do case $word in --comment=*) echo "$job PENDING ${word#*=}" >>"$FAKE/queue" ;; esac; done
+    echo PENDING >"$FAKE/state.$job"
+}
+echo "$job;cluster"
 """
     ),
     "scancel": (
@@ -479,8 +485,10 @@ def test_the_next_link_is_queued_as_the_user_asked(rig: Rig) -> None:
 def test_a_banner_on_sbatchs_stdout_does_not_hide_the_id(rig: Rig, after: str) -> None:
     sbatch = rig.root / "bin" / "sbatch"
     sbatch.write_text(
-        f"#!/bin/sh\necho call >>$FAKE/sbatch.log; echo; echo '--> 3 checks ...OK'; {after}\n"
+        "#!/bin/sh\ncase $* in *--test-only*) exit ;; esac\n"
+        f"echo call >>$FAKE/sbatch.log; echo; echo '--> 3 checks ...OK'; {after}\n"
     )
+    rig.over(91, "PENDING")
     rig.script("sleep 1")
     rig.run(1, 11)
     assert queued_jobs(rig.folder) == {2: 91}
@@ -584,7 +592,7 @@ def test_a_link_that_slurm_forgot_is_queued_again(
     """slurmctld was killed before it had saved the job that it had just taken."""
     monkeypatch.setattr("mirage.chain.script.CONFIRM_AFTER_S", 1)
     rig.script(UNTIL_STOP)
-    rig.over(92, "PENDING")  # this one it will know
+    (rig.fake / "forget").touch()
     link = rig.start(1, 11)
     wait_until(lambda: queued_jobs(rig.folder) == {2: 92})
     (rig.root / "stop").touch()
@@ -597,6 +605,7 @@ def test_a_link_that_its_user_cancelled_is_not_queued_again(
 ) -> None:
     monkeypatch.setattr("mirage.chain.script.CONFIRM_AFTER_S", 1)
     rig.script(UNTIL_STOP)
+    (rig.fake / "forget").touch()
     rig.over(91, "CANCELLED")
     link = rig.start(1, 11)
     wait_until(lambda: any("-j 91" in line for line in rig.log("squeue")))
@@ -605,13 +614,75 @@ def test_a_link_that_its_user_cancelled_is_not_queued_again(
     assert len(rig.log("sbatch")) == 1
 
 
-def test_a_chain_whose_next_link_cannot_be_queued_says_so(rig: Rig) -> None:
+@every_shell
+def test_a_link_that_ended_before_slurm_forgot_the_next_one_queues_it_again(rig: Rig) -> None:
+    """It is not confirmed yet as the script ends, and its id has gone to another job."""
+    (rig.fake / "forget").touch()
+    (rig.fake / "state.91").write_text("PENDING 4294967294 /home/carol/job.sh 2\n")
+    rig.script('while [ ! -e "$MIRAGE_CHAIN_DIR/queued.2" ]; do sleep 0.1; done')
+    code, _out, err = rig.run(1, 11)
+    assert (code, queued_jobs(rig.folder)) == (0, {2: 92})
+    assert "Slurm has forgotten link 2 (job 91)" in err
+
+
+def test_another_chains_job_that_has_the_id_is_no_link_of_this_one(rig: Rig) -> None:
+    """It is not asked to end, nor cancelled, and this link works though it seems to be the owner's."""
+    rig.script("echo works >>works")
+    (rig.folder / "writer.1").mkdir()
+    (rig.folder / "writer.1" / "owner").write_text("segment=2\njob=13\n")
+    (rig.folder / "queued.1").write_text("13\n")
+    (rig.fake / "state.13").write_text(f"RUNNING {os.getuid()} /elsewhere/job.sh 1 0\n")
+    (rig.fake / "pid.13").write_text("999999\n")
+    code, _out, _err = rig.run(2, 12, 11)
+    assert (code, (rig.root / "works").read_text()) == (0, "works\n")
+    assert not any("13" in line for line in rig.log("scancel"))
+
+
+def test_a_queue_that_is_full_at_a_links_end_is_waited_for(rig: Rig) -> None:
+    quick_sleep(rig)
     rig.script(":")
-    (rig.fake / "refuse").write_text("sbatch: error: no\n")
+    (rig.fake / "end").write_text(f"{int(time.time()) + 3600}\n")
+    (rig.fake / "refuse").write_text("sbatch: error: Resource temporarily unavailable\n")
+    link = rig.start(1, 11)
+    wait_until(lambda: len(rig.log("sbatch")) > 4)
+    (rig.fake / "refuse").unlink()
+    _out, err = link.communicate(timeout=PATIENCE_S)
+    assert (link.returncode, list(queued_jobs(rig.folder))) == (0, [2])
+    assert err.count("temporarily unavailable") == 1 + err.count("is not queued yet") // 2
+    assert not (rig.folder / "queued.2.error").exists()
+
+
+@pytest.mark.parametrize("patience", ["the limit is near", "nothing to wait for"])
+def test_a_link_whose_successor_cannot_be_queued_leaves_the_chain_open(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, patience: str
+) -> None:
+    """Who can goes on: an agent, or `mirage resume`."""
+    monkeypatch.setattr("mirage.chain.script.WRITE_PATIENCE_S", 0)
+    left_s, refusal = (
+        (30, "Resource temporarily unavailable")
+        if patience == "the limit is near"
+        else (3600, "Access/permission denied")
+    )
+    rig.script(":")
+    (rig.fake / "end").write_text(f"{int(time.time()) + left_s}\n")
+    (rig.fake / "refuse").write_text(f"sbatch: error: {refusal}\n")
     code, _out, err = rig.run(1, 11)
     assert code == 1
-    assert "link 2 could not be queued, so the chain ends here: sbatch: error: no" in err
-    assert over_marker(rig.folder) == ("failed", "link 2 could not be queued")
+    assert f"link 2 could not be queued; `mirage resume {CHAIN}` does it: sbatch: error" in err
+    assert over_marker(rig.folder) is None
+    assert refusal in (rig.folder / "queued.2.error").read_text()
+
+
+def test_link_1_finds_that_its_node_may_not_submit(rig: Rig) -> None:
+    """mirage-submit has queued link 2 elsewhere, so else link 2 would be the first to find it."""
+    rig.script(UNTIL_STOP)
+    rig.queue(12, 2, 11)
+    (rig.fake / "refuse.test").write_text("sbatch: error: Access/permission denied\n")
+    link = rig.start(1, 11)
+    wait_until((rig.folder / "queued.3.error").exists)
+    (rig.root / "stop").touch()
+    assert "link 3 is not queued yet" in link.communicate(timeout=PATIENCE_S)[1]
+    assert "denied" in (rig.folder / "queued.3.error").read_text()
 
 
 def test_nothing_is_submitted_while_squeue_gives_no_sound_answer(rig: Rig) -> None:
@@ -1483,6 +1554,13 @@ def with_then(rig: Rig, body: str, count: int = 1, **changes: object) -> None:
         then_script(rig.folder, number).write_bytes(b"#!/bin/sh\n")
 
 
+def queue_then(rig: Rig, job: int, number: int = 1) -> None:
+    """Since the chain began."""
+    (rig.folder / f"then.{number}").write_text(f"{job}\n")
+    with (rig.fake / "queue").open("a") as queue:
+        queue.write(f"{job} PENDING 1/ mirage-then/1 chain={CHAIN} n={number}\n")
+
+
 def then_calls(rig: Rig) -> list[list[str]]:
     """The calls of sbatch for scripts of --then."""
     calls = (
@@ -1561,7 +1639,7 @@ def test_nothing_follows_a_chain_that_is_not_done(keeping: Rig, body: str) -> No
 
 def test_nothing_follows_a_chain_that_was_cancelled(keeping: Rig) -> None:
     with_then(keeping, "echo ran >>trace", up_front=True)
-    (keeping.folder / "then.1").write_text("77\n")
+    queue_then(keeping, 77)
     (keeping.folder / "cancelled").write_text("by its owner\n")
     keeping.run(2, 12, 11)
     assert then_calls(keeping) == []
@@ -1572,7 +1650,7 @@ def test_up_front_it_is_let_go_when_the_chain_is_done_early_and_before_the_links
     rig: Rig,
 ) -> None:
     with_then(rig, "touch $MIRAGE_DONE_FILE", up_front=True)
-    (rig.folder / "then.1").write_text("77\n")
+    queue_then(rig, 77)
     rig.queue(12, 2, 11)
     rig.run(1, 11)
     assert rig.log("scontrol") == ["update JobId=77 Dependency=afterany:11"]

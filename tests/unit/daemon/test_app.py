@@ -273,7 +273,7 @@ def test_without_accounting_a_chain_is_closed_after_a_day_on_what_is_known(monke
     world.cycles(1)
     world.sim.step(24 * HOUR)
     world.cycles(1)
-    assert (world.chain.state, world.chain.reason[:8]) == (ChainState.DONE, "link 2 (")
+    assert (world.chain.state, world.chain.reason[:8]) == (ChainState.FAILED, "link 2 (")
 
 
 def test_a_record_that_runs_for_ever_does_not_keep_a_chain_open(monkeypatch):
@@ -295,6 +295,59 @@ def test_a_record_that_runs_for_ever_does_not_keep_a_chain_open(monkeypatch):
     monkeypatch.setattr(world.cluster, "accounting", without_the_first_end)
     world.cycles(1)
     assert (world.chain.state, world.chain.reason[:8]) == (ChainState.USED_UP, "link 2 (")
+
+
+def give_id_away(world, monkeypatch, job_id, **to):
+    """slurmctld was killed, forgot this job, and gave its id to another one."""
+
+    def given(jobs):
+        return [replace(job, **to) if job.job_id == job_id else job for job in jobs]
+
+    cluster = world.cluster
+    snapshot, jobs, accounting = cluster.snapshot, cluster.jobs, cluster.accounting
+    seen = lambda: replace(it := snapshot(), jobs=tuple(given(it.jobs)))  # noqa: E731
+    monkeypatch.setattr(cluster, "snapshot", seen)
+    asked = lambda ids: {job.job_id: job for job in given(jobs(ids).values())}  # noqa: E731
+    monkeypatch.setattr(cluster, "jobs", asked)
+    monkeypatch.setattr(cluster, "accounting", lambda *args: given(accounting(*args)))
+
+
+@pytest.mark.parametrize(
+    "to",
+    [
+        {"user": "carol", "comment": "", "dependency": ""},
+        {"comment": "", "submit_s": START + 90, "dependency": ""},
+        {"comment": "mirage/1 chain=other1 seg=1/2 mode=train ei=1 eo=1", "dependency": ""},
+    ],
+    ids=["another user's", "a job of its owner", "a link of another chain"],
+)
+def test_a_lost_successor_whose_id_went_to_another_job_does_not_make_its_chain_done(
+    monkeypatch, to
+):
+    world = World(segments=5)
+    world.cycles(1, step_s=10)
+    give_id_away(world, monkeypatch, world.second, **to)
+    world.sim.set_runtime_end(world.first, world.sim.now_s + 10)
+    world.sim.step(15)
+    world.cycles(2)
+    chain = world.store.chain("alice", "chain1")
+    assert chain.state is ChainState.FAILED
+    assert "no link follows it (to go on: mirage resume chain1)" in chain.reason
+    assert [link.segment for link in world.store.links("alice", "chain1")] == [1]
+
+
+def test_a_release_that_was_cut_short_is_not_taken_for_done_by_another_jobs_start(monkeypatch):
+    world = World()
+    world.cycles(6)
+    monkeypatch.setattr(world.cluster, "release", crash_in(world.cluster.release, after=True))
+    with pytest.raises(CrashError):
+        world.cycles(3)
+    monkeypatch.undo()
+    other = {"user": "carol", "comment": "", "dependency": "", "state": JobState.RUNNING}
+    give_id_away(world, monkeypatch, world.second, **other, start_s=world.sim.now_s)
+    world.restart()
+    world.daemon.run_cycle()
+    assert world.outcomes() == [ReleaseOutcome.NOT_DONE]
 
 
 def test_accrue_always_is_noticed(world, caplog, monkeypatch):

@@ -6,9 +6,10 @@ from mirage.daemon.chain_end import (
     FORGET_AFTER_S,
     LAG_S,
     chain_end,
+    is_job_of,
     lost_chain_end,
 )
-from mirage.domain import USED_UP_EXIT, Chain, ChainState, JobState, Link
+from mirage.domain import USED_UP_EXIT, Chain, ChainState, Job, JobState, Link
 
 CHAIN = Chain(chain_id="abc123", user="alice", segments=3)
 
@@ -61,6 +62,7 @@ S = JobState
             "the work may be unfinished (more links: mirage extend abc123 --segments +1)",
         ),
         ([link(1, S.COMPLETED), queued_cancelled(2)], ChainState.DONE, "ended early"),
+        ([link(2, S.COMPLETED)], ChainState.FAILED, "no link follows it (to go on: mirage resume"),
         (
             [link(1, S.COMPLETED), cancelled_waiting(2)],
             ChainState.CANCELLED,
@@ -120,3 +122,33 @@ def test_later_links_tell_how_a_chain_ended_once_accounting_can_not_be_behind(ru
     assert lost_chain_end(CHAIN, links, runaway, since_s + patience_s - 1) is None
     ended = lost_chain_end(CHAIN, links, runaway, since_s + patience_s)
     assert (ended.state, ended.reason[:6]) == (ChainState.FAILED, "link 2")
+
+
+def test_without_a_length_a_link_that_completes_is_the_last_one():
+    ended = chain_end(replace(CHAIN, length="done"), [link(1, S.COMPLETED)], 999)
+    assert ended.state is ChainState.DONE
+
+
+def job(**changes):
+    fields = {"job_id": 103, "user": "alice", "partition": "gpu", "state": S.PENDING, "nodes": 1}
+    return Job(**fields | {"submit_s": 0} | changes)
+
+
+@pytest.mark.parametrize(
+    ("is_the_link", "found"),
+    [
+        (True, job(comment="mirage/1 chain=abc123 seg=3/3 pred=102 mode=train ei=1 eo=1")),
+        (True, job(comment="", state=S.CANCELLED)),
+        (False, job(comment="", user="carol")),
+        (False, job(comment="mirage/1 chain=other1 seg=3/3 pred=102 mode=train ei=1 eo=1")),
+        (False, job(comment="mirage/1 chain=abc123 seg=2/3 pred=102 mode=train ei=1 eo=1")),
+        (False, job(comment="", submit_s=7)),
+    ],
+)
+def test_an_id_is_no_identity(is_the_link, found):
+    """A slurmctld that was killed has given the id of link 3 to another job."""
+    assert is_job_of(link(3, S.PENDING, start=False), found) is is_the_link
+
+
+def test_a_link_whose_script_changed_its_comment_is_known_after_a_requeue():
+    assert is_job_of(link(3, S.RUNNING), job(comment="epoch 7", submit_s=7))

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -166,6 +167,22 @@ def test_who_makes_a_job_wait_again_keeps_it_waiting(monkeypatch: pytest.MonkeyP
     )
 
 
+def test_a_change_that_slurm_accepts_and_does_not_make_is_not_the_owners_doing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    world.cycles(6)
+    monkeypatch.setattr(world.cluster, "release", lambda job_id: None)
+    world.cycles(6, step_s=10)
+    told = explain(world.store, "alice", world.second)
+    assert told["acting"] == "no-effect"
+    assert "accepted 3 releases within the hour, and it waits as before" in told["explanation"]
+    assert len(world.outcomes()) == MOST_TIMES
+    assert world.store.link_of_job(world.second).reason == "Dependency"
+    job, now_s = world.cluster.snapshot().by_id[world.second], world.sim.now_s
+    assert act.times_without_effect(job, world.store, now_s + HOUR_S) == 0, "then it is tried again"
+
+
 def test_a_job_that_was_let_in_and_waits_again_is_not_said_to_queue() -> None:
     world = World()
     world.cycles(8)
@@ -220,15 +237,21 @@ def comment(chain: str) -> str:
 
 
 def shown_as(world: World, monkeypatch: pytest.MonkeyPatch, job_id: int, words: str) -> None:
-    """The queue shows this comment of a job."""
-    seen = type(world.cluster).snapshot
+    """Slurm shows this comment of a job."""
+    cluster = type(world.cluster)
+
+    def given(jobs: Iterable[Job]) -> tuple[Job, ...]:
+        return tuple(replace(job, comment=words) if job.job_id == job_id else job for job in jobs)
 
     def snapshot() -> Snapshot:
-        real = seen(world.cluster)
-        jobs = (replace(job, comment=words) if job.job_id == job_id else job for job in real.jobs)
-        return replace(real, jobs=tuple(jobs))
+        real = cluster.snapshot(world.cluster)
+        return replace(real, jobs=given(real.jobs))
+
+    def asked(job_ids: Collection[int]) -> dict[int, Job]:
+        return {job.job_id: job for job in given(cluster.jobs(world.cluster, job_ids).values())}
 
     monkeypatch.setattr(world.cluster, "snapshot", snapshot)
+    monkeypatch.setattr(world.cluster, "jobs", asked)
 
 
 def test_a_job_is_in_one_chain_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
