@@ -5,7 +5,7 @@ core.
     FILE.json]
 
 Compiles ../shared/yardstick/bound.cpp by its own line, installs each peer into a temporary
-environment, and runs all on the same jobs. Parts: speed, fork, vector, threads, memory, growth;
+environment, and runs all on the same jobs. Parts: speed, fork, threads, memory, growth;
 without --only all of them. Results replace those of the same parts in benchmarks/sim_speed.json and
 figures/sim_growth.png. Reading and checking of jobs is outside the times, unless said. Random
 choices have seed 1.
@@ -422,49 +422,6 @@ def _jobs_in(sim: Any) -> int:
     return len(sim.pending()) + len(sim.running())
 
 
-# --- vector environment
-
-
-def vector(lanes: int = 64, steps: int = 2000) -> dict[str, Any]:
-    """SubmitVectorEnv on the warm LS6 cluster: one row of 40 variables, steps of 600 s, random
-    actions.
-    """
-    try:
-        from mirage.provision.env.episode import Task
-        from mirage.provision.env.starts import equal_pair, starts
-        from mirage.provision.env.vector import PythonLanes, SubmitVectorEnv
-    except ImportError as error:
-        return {"failed": str(error)}
-    workload, task = ls6(), Task(history=1)
-    begins_s = np.linspace(
-        int(workload.submit_s[-1]) // 2, int(workload.submit_s[-1]) - 8 * DAY_S, 32
-    ).astype(int)
-    simulation = Simulator(whole_node_cluster(workload.cluster_nodes), jobs_of(workload))
-    warm = starts(simulation, equal_pair(1, 2 * DAY_S), begins_s.tolist(), task)
-    env = SubmitVectorEnv(lanes, warm, task)
-    in_core = not isinstance(env._lanes, PythonLanes)
-    steps = steps if in_core else 20
-    out, rng = env.buffers(), np.random.default_rng(1)
-    actions = (rng.random((steps, lanes)) < 0.002).astype(np.int64)
-    env.reset(seed=1, out=out)
-    seconds, episodes = [], 0
-    for _ in range(5):
-        begin = time.process_time()
-        for row in actions:
-            env.step(row, out)
-            episodes += int(out.terminated.sum())
-        seconds.append(time.process_time() - begin)
-    queue = [_jobs_in(start.simulation) for start in warm]
-    return {
-        "engine": "core" if in_core else "python",
-        "environments": lanes,
-        "steps_per_s": lanes * steps / median(seconds),
-        "cpu_s": spread(seconds),
-        "episodes_ended": episodes,
-        "jobs_in_states": {"mean": float(np.mean(queue)), "most": max(queue)},
-    }
-
-
 # --- threads
 
 
@@ -644,7 +601,6 @@ def draw_growth(found: dict[str, Any], path: Path) -> None:
 
 PARTS: dict[str, Callable[[], dict[str, Any]]] = {
     "fork": fork,
-    "vector": vector,
     "threads": threads,
     "memory": memory,
     "growth": growth,

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from mirage.provision.env import Pair, SubmitVectorEnv, Task, starts
+from mirage.provision.env import Pair, SubmitEnv, Task, starts
 from slurm_sim.admission import Admission
 from slurm_sim.config import (
     Association,
@@ -462,10 +462,8 @@ def listen(sim: Any, most: int = 20) -> list[object]:
     return heard
 
 
-def episodes(
-    kind: Any, lanes: Any, cluster: ClusterConfig, jobs: Sequence[JobSpec], seed: int
-) -> object:
-    """All that a vector environment shows in some steps, or the error."""
+def episodes(kind: Any, cluster: ClusterConfig, jobs: Sequence[JobSpec], seed: int) -> object:
+    """All that an environment shows in an episode from each of two starts, or the error."""
     rng = np.random.default_rng(seed)
     task = Task(
         step_s=int(rng.choice([100, 900])),
@@ -483,21 +481,25 @@ def episodes(
     )
     begins_s = rng.integers(0, 6000, 2).tolist()
     try:
-        env = SubmitVectorEnv(
-            3,
-            starts(kind(cluster, jobs), Pair(spec, replace(spec, nodes=1)), begins_s, task),
-            task,
-            lanes,
+        env = SubmitEnv(
+            starts(kind(cluster, jobs), Pair(spec, replace(spec, nodes=1)), begins_s, task), task
         )
-        shown: list[Any] = [env.reset(seed=seed)]
-        shown += [env.step(rng.integers(0, 2, 3)) for _ in range(25)]
+        return [_shown(env, start, rng) for start in range(2)]
     except SimulationError as error:
         return type(error), str(error)
-    return [
-        [part.tolist() for part in step[:-1]]
-        + [{name: step[-1][name].tolist() for name in step[-1]}]
-        for step in shown
-    ]
+
+
+def _shown(env: SubmitEnv, start: int, rng: np.random.Generator) -> list[object]:
+    """All steps of an episode."""
+    rows, _ = env.reset(options={"start": start})
+    shown: list[object] = [rows.tolist()]
+    over = False
+    while not over:
+        rows, reward, terminated, truncated, info = env.step(rng.integers(2))
+        over = terminated or truncated
+        values = {name: np.asarray(value).tolist() for name, value in info.items()}
+        shown.append((rows.tolist(), reward, terminated, truncated, values))
+    return shown
 
 
 def _late(subject: int, number: int, now_s: int) -> JobSpec:

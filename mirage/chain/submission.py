@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from mirage.chain.batch_script import UserScript
+from mirage.chain.cluster_name import cluster_name, other_cluster_of
 from mirage.chain.folder import (
     CANCELLED,
     CHAIN_RECORD,
@@ -324,6 +325,7 @@ def _fill_folder(settings: ChainSettings, script: UserScript) -> None:
     _write(settings.folder / JOB_SCRIPT, build_job_script(settings, script), 0o600)
     record = {
         "chain": settings.chain_id,
+        "cluster": cluster_name(),
         "segments": settings.segments,
         "mode": settings.mode.value,
         "submitted": int(time.time()),
@@ -471,11 +473,13 @@ def refuse_twin(settings: ChainSettings) -> None:
     ]
     queue = _queue_of(["-u", str(os.getuid()), "-o", "%k"], _REASON_TIMEOUT_S) if twins else ""
     for twin in twins:
-        if f" chain={twin} " in (queue or ""):
+        cluster = other_cluster_of(twin)  # its queue can't be seen here
+        if cluster or f" chain={twin} " in (queue or ""):
+            where = f" on cluster {cluster}" if cluster else ""
             raise InputError(
-                f"chain {twin} runs the same script in the same folder with the same arguments, so"
-                " both would write the same checkpoint. To start another all the same: --again. To"
-                f" end the first: mirage cancel {twin}"
+                f"chain {twin}{where} runs the same script in the same folder with the same"
+                " arguments, so both would write the same checkpoint. To start another all the"
+                f" same: --again. To end the first: mirage cancel {twin}{where}"
             )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from mirage.chain.cluster_name import other_cluster_of, refuse_other_cluster
 from mirage.chain.folder import (
     CHAIN_RECORD,
     chain_folder,
@@ -61,9 +62,16 @@ def resolve_chain(text: str) -> str:
 
     Looked at are one's chain folders, what the site's daemon shows and the agent's store has, and,
     if they know nothing, one's jobs in the queue. Of chains of one job name, those that are not
-    over go before the others. Raises InputError: ``text`` means no chain, or several; ClusterError:
-    nobody knows it, and Slurm can't be asked.
+    over go before the others, and chains of this cluster before those of others. Raises
+    InputError: ``text`` means no chain, several, or one of another cluster; ClusterError: nobody
+    knows it, and Slurm can't be asked.
     """
+    chain = _resolved(text)
+    refuse_other_cluster(chain)
+    return chain
+
+
+def _resolved(text: str) -> str:
     found: dict[str, KnownChain] = {}
     for known in _sources():
         if text in known:
@@ -74,6 +82,8 @@ def resolve_chain(text: str) -> str:
         found = {chain: known[chain] for chain in meant(text, known)}
     if all(chain.name == text for chain in found.values()):
         found = {key: chain for key, chain in found.items() if not chain.is_over} or found
+    if len(found) > 1:
+        found = {key: chain for key, chain in found.items() if not other_cluster_of(key)} or found
     if len(found) == 1:
         return found.popitem()[0]
     raise InputError(_several(text, found) if found else _none(text))
@@ -118,7 +128,8 @@ def _in_folders() -> Known:
 def _in_folder(folder: Path) -> KnownChain:
     record = read_record(folder / CHAIN_RECORD)
     return KnownChain(
-        jobs=list(queued_jobs(folder).values()),
+        # another cluster's job ids mean other jobs here
+        jobs=[] if other_cluster_of(folder.name) else list(queued_jobs(folder).values()),
         name=name_in(record),
         is_over=over_marker(folder) is not None,
         created_s=int(submitted) if (submitted := record.get("submitted", "")).isdecimal() else 0,

@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from mirage.chain.cluster_name import cluster_name
 from mirage.store.lock import is_held
 from mirage.store.places import file_in, lock_file, once_file
 
@@ -59,8 +60,8 @@ def agent_folder() -> Path:
 
 
 def default_agent_store() -> str:
-    """Where the agent's store is if its configuration does not say."""
-    return f"sqlite:///{agent_folder() / 'mirage.db'}"
+    """Where the agent's store is if its configuration does not say: one for each cluster."""
+    return f"sqlite:///{agent_folder() / cluster_name() / 'mirage.db'}"
 
 
 def agent_store() -> str:

@@ -8,10 +8,12 @@ import os
 import pwd
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mirage.chain.cluster_name import other_cluster_of
+from mirage.chain.folder import chain_folder, over_marker
 from mirage.cli.folders import add_chains, add_names, add_records, chain_ids
 from mirage.cli.service_check import NOBODY, agent_runs, agent_store, socket_path
 from mirage.cli.slurm_access import adapter_config, glance_of
@@ -214,7 +216,9 @@ def _own_view(
     known = {report["chain"] for report in watched or ()} | {
         chain.chain_id for chain in own.store.chains()
     }
-    add_chains(own.store, me(), [each for each in chain_ids(chain_id) if each not in known])
+    unknown = {each: other_cluster_of(each) for each in chain_ids(chain_id) if each not in known}
+    add_chains(own.store, me(), [each for each, cluster in unknown.items() if not cluster])
+    own.notes += _elsewhere(unknown)
     alone = {chain.chain_id for chain in own.store.active_chains()} - {
         report["chain"] for report in watched or ()
     }
@@ -224,6 +228,18 @@ def _own_view(
     if watched is None or own.agent_runs or alone or let_in:
         _ask_slurm(own)
     return own
+
+
+def _elsewhere(clusters: Mapping[str, str]) -> list[str]:
+    """One sentence for each other cluster with chains that their folders don't call over."""
+    found: dict[str, list[str]] = {}
+    for chain, cluster in clusters.items():
+        if cluster and over_marker(chain_folder(chain)) is None:
+            found.setdefault(cluster, []).append(chain)
+    return [
+        f"On cluster {name}, whose Slurm can't be asked here: {', '.join(ids)}."
+        for name, ids in found.items()
+    ]
 
 
 def _of_agent(job_id: int | None) -> _Own:

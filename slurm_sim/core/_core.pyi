@@ -104,35 +104,6 @@ class Core:
     def sample(self) -> tuple[Any, Any, Any, Any, Any, Any, int, int]: ...
     def take_news(self, names: Names) -> list[tuple[bool, JobRecord]]: ...
 
-class Lanes:
-    def __init__(
-        self,
-        count: int,
-        history: int,
-        step_s: int,
-        horizon_s: int,
-        interruption_weight: float,
-        overlap_weight: float,
-        skip_to_outcome: bool,
-        columns: tuple[int, int, int, int, int],
-        nodes: list[int],
-        partitions: list[bool],
-        scale: list[float],
-    ) -> None: ...
-    def add_start(
-        self, core: Core, predecessor: int, successor: int, history: NDArray[np.float32]
-    ) -> None: ...
-    def step(
-        self,
-        actions: Ints,
-        starts: Ints,
-        observations: NDArray[np.float32],
-        rewards: NDArray[np.float64],
-        terminated: NDArray[np.bool_],
-        truncated: NDArray[np.bool_],
-        facts: Ints,
-    ) -> None: ...
-
 def reasons() -> list[str]: ...
 def walk(
     core: Core,

@@ -665,7 +665,7 @@ auto alone(F function) {
 }  // namespace slurm_sim
 
 namespace slurm_sim {
-void bind_envs(nanobind::module_& m);
+void bind_observe(nanobind::module_& m);
 }
 
 NB_MODULE(_core, m) {
@@ -775,5 +775,5 @@ NB_MODULE(_core, m) {
         for (const News& n : core.take_news()) out.append(nb::make_tuple(n.is_start, python_record(core, n.record, names)));
         return out;
       }));
-  bind_envs(m);
+  bind_observe(m);
 }

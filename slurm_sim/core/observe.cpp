@@ -40,11 +40,10 @@ void pair_columns(const Record& predecessor, const Record& successor, Time now, 
 
 }  // namespace
 
-void Observer::look(const Core& core, const Record* predecessor, const Record* successor, const float* scale,
-                    float* row) {
+void Observer::look(const Core& core, const Record* predecessor, const Record* successor, float* row) {
   Time now = core.now();
   core.observe(watch, sight_);
-  auto put = [&](int column, double value) { row[column] = static_cast<float>(value) * (scale ? scale[column] : 1.0f); };
+  auto put = [&](int column, double value) { row[column] = static_cast<float>(value); };
   auto put_jobs = [&](int column, Sight::Group& jobs) {
     put(column, static_cast<double>(jobs.nodes.size()));
     const double *nodes = jobs.nodes.percentiles(), *since = jobs.since.percentiles(), *limit = jobs.limit.percentiles();
@@ -77,7 +76,7 @@ void Observer::walk(Core& core, const int64_t* times, size_t count, float* rows)
       predecessor = core.job(watch.predecessor);
       successor = core.job(watch.successor);
     }
-    look(core, pair ? &predecessor : nullptr, pair ? &successor : nullptr, nullptr, rows + i * columns.count);
+    look(core, pair ? &predecessor : nullptr, pair ? &successor : nullptr, rows + i * columns.count);
   }
 }
 

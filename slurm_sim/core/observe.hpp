@@ -116,14 +116,13 @@ class Observer {
  public:
   Watch watch;
   Columns columns;
-  // To be called when `watch` or the simulation becomes another.
-  void forget() { sight_.look = -1; }
-  // The pair null: there is none yet. `scale`: factors of the columns; null: raw.
-  void look(const Core& core, const Record* predecessor, const Record* successor, const float* scale, float* row);
   // Runs the simulation to each of these times, and writes a row there. Job ids 0: no pair yet.
   void walk(Core& core, const int64_t* times, size_t count, float* rows);
 
  private:
+  // The pair null: there is none yet.
+  void look(const Core& core, const Record* predecessor, const Record* successor, float* row);
+
   Sight sight_;
 };
 

@@ -1,8 +1,4 @@
-"""One episode: a predecessor, its successor held back by a dependency, and when that is dropped.
-
-This is the rule that `SubmitEnv` and `SubmitVectorEnv` share; `core/vector_env.cpp` does the same
-in C++.
-"""
+"""One episode: a predecessor, its successor held back by a dependency, and when that is dropped."""
 
 from __future__ import annotations
 

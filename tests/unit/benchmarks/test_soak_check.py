@@ -63,7 +63,7 @@ def test_a_second_job_for_a_link_and_a_second_writer_are_seen(changes):
         {"marker": ""},
         {"stored": "active"},
         {"stored": ""},
-        {"journal": [*GOOD.journal, ("begin", 3, 3, 6200)]},
+        {"journal": [*GOOD.journal, ("begin", 9, 3, 6200)]},
         {"queued": {3}},
         {"kept": {1: "COMPLETED"}},
         {"kept": {1: "COMPLETED", 2: "RUNNING"}},

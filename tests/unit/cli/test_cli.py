@@ -203,7 +203,7 @@ def test_the_daemon_observes_unless_it_is_told_to_act_and_the_agent_acts(shell):
     assert "release: released" in shell.run("agent", "--once", "--policy", "timer").stderr
     log = (shell.folder / "d" / "audit.jsonl").read_text().splitlines()
     assert [json.loads(line)["held_back"] for line in log] == ["observe", "disabled"]
-    assert (shell.folder / "state" / "mirage" / "audit.jsonl").exists()
+    assert (shell.folder / "state" / "mirage" / "fake" / "audit.jsonl").exists()
 
 
 def test_ones_own_agent_that_acts_tells_rather_than_a_daemon_that_only_observes(shell):
@@ -225,9 +225,9 @@ def test_ones_own_agent_that_acts_tells_rather_than_a_daemon_that_only_observes(
         serving(shell.folder / "no.sock", Source(store=store)),
     ):
         assert told() == ("enforce", "enforce"), "an agent that ran lately, from cron, watches"
-        (shell.folder / "state" / "mirage" / "mirage.once").unlink()
+        (shell.folder / "state" / "mirage" / "fake" / "mirage.once").unlink()
         assert told() == ("observe", "observe")
-        with (shell.folder / "state" / "mirage" / "mirage.lock").open("r+") as lock:
+        with (shell.folder / "state" / "mirage" / "fake" / "mirage.lock").open("r+") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # as an agent that runs
             assert told() == ("enforce", "enforce")
 
@@ -483,7 +483,7 @@ def test_wait_for_an_unknown_chain_is_wrong_input(shell):
 def test_a_second_agent_on_the_same_store_is_refused(shell):
     from mirage.store.lock import exclusive
 
-    with exclusive(shell.folder / "state" / "mirage" / "mirage.lock"):
+    with exclusive(shell.folder / "state" / "mirage" / "fake" / "mirage.lock"):
         done = shell.run("agent", "--once")
     assert done.returncode == 1
     assert f"pid {os.getpid()}" in done.stderr
@@ -643,7 +643,7 @@ def test_what_users_run_often_loads_nothing_heavy(shell, words):
     shell.run("agent", "--once", "--policy", "reactive")
     assert not loaded_by(shell, *words) & HEAVY
     with (
-        SqlStore.open(f"sqlite:///{shell.folder}/state/mirage/mirage.db") as store,
+        SqlStore.open(f"sqlite:///{shell.folder}/state/mirage/fake/mirage.db") as store,
         serving(shell.folder / "no.sock", Source(store=store)),
     ):
         assert not loaded_by(shell, *words) & HEAVY
@@ -771,8 +771,8 @@ def test_chains_are_known_by_the_beginning_of_their_id_and_by_their_jobs(shell):
 def test_status_says_as_of_when_the_daemon_speaks(shell):
     shell.chain()
     shell.run("agent", "--once", "--policy", "reactive")
-    (shell.folder / "state" / "mirage" / "mirage.once").unlink()
-    (shell.folder / "state" / "mirage" / "mirage.db").rename(shell.folder / "site.db")
+    (shell.folder / "state" / "mirage" / "fake" / "mirage.once").unlink()
+    (shell.folder / "state" / "mirage" / "fake" / "mirage.db").rename(shell.folder / "site.db")
     with SqlStore.open(f"sqlite:///{shell.folder}/site.db") as store:
         for age_s in (600, 0):
             seen_s = int(time.time()) - age_s
@@ -818,10 +818,10 @@ def test_print_config_prints_what_holds_also_where_a_default_is_worked_out(shell
     for line in (
         "poll_s = 60    # the command line",
         'log_level = "debug"    # the command line',
-        f'store = "sqlite:///{state}/mirage.db"    # worked out, since nothing is said',
+        f'store = "sqlite:///{state}/fake/mirage.db"    # worked out, since nothing is said',
         'socket = ""    # an agent has none',
         'mode = "enforce"    # worked out, since nothing is said',
-        f'file = "{state}/audit.jsonl"    # worked out, since nothing is said',
+        f'file = "{state}/fake/audit.jsonl"    # worked out, since nothing is said',
         "valid_s = 180    # worked out, since nothing is said",
     ):
         assert line in said.splitlines()

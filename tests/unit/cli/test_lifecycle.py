@@ -176,8 +176,8 @@ def test_while_slurm_is_down_nothing_is_done_after_one_try(shell, words):
 def test_what_the_daemon_saw_of_a_chain_that_ended_meanwhile_is_not_explained_as_waiting(shell):
     folder, _first, second = started(shell)
     shell.run("agent", "--once", "--policy", "reactive")
-    (shell.folder / "state" / "mirage" / "mirage.once").unlink()
-    (shell.folder / "state" / "mirage" / "mirage.db").rename(shell.folder / "site.db")
+    (shell.folder / "state" / "mirage" / "fake" / "mirage.once").unlink()
+    (shell.folder / "state" / "mirage" / "fake" / "mirage.db").rename(shell.folder / "site.db")
     with (
         SqlStore.open(f"sqlite:///{shell.folder}/site.db") as store,
         serving(
@@ -492,3 +492,66 @@ def test_what_notify_needs_is_said(tmp_path, words, said):
             slurm_bin="",
             chain_id=CHAIN,
         )
+
+
+# ---- One home, several clusters
+
+
+@pytest.fixture
+def elsewhere(shell):
+    """A chain of another cluster, whose folder lies in the same home; its folder."""
+    folder, _first, _second = started(shell)
+    with (folder / "chain").open("a") as record:
+        record.write("cluster=other\nname=work.sh\n")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("status",),
+        ("explain",),
+        ("history",),
+        ("logs",),
+        ("wait",),
+        ("cancel", "--yes"),
+        ("done",),
+        ("pause",),
+        ("resume",),
+        ("extend", "--segments=+1"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_chain_of_another_cluster_is_left_alone(shell, elsewhere, words):
+    before = {path.name: path.read_bytes() for path in elsewhere.iterdir() if path.is_file()}
+    done = shell.run(words[0], CHAIN, *words[1:])
+    assert done.returncode == 2, done
+    assert f"chain {CHAIN} is of cluster other" in done.stderr
+    assert "reach cluster fake" in done.stderr
+    after = {path.name: path.read_bytes() for path in elsewhere.iterdir() if path.is_file()}
+    assert after == before
+    assert [call for call in shell.slurm.calls() if call[0] == "scancel"] == []
+
+
+def test_the_list_of_chains_names_those_of_other_clusters_and_judges_none(shell, elsewhere):
+    end_all(shell, elsewhere, "")
+    told = json.loads(shell.run("status", "--all", "--json").stdout)
+    assert told["chains"] == []
+    assert f"On cluster other, whose Slurm can't be asked here: {CHAIN}." in told["note"]
+
+
+def test_a_job_id_means_a_job_of_this_cluster(shell, elsewhere):
+    job_id = (elsewhere / "queued.1").read_text().strip()
+    assert shell.run("cancel", job_id, "--yes").returncode == 2
+    assert not (elsewhere / "cancelled").exists()
+
+
+def test_each_cluster_has_an_agent_of_its_own(shell, monkeypatch):
+    started(shell)
+    shell.run("agent", "--once")
+    conf = shell.folder / "other.conf"
+    conf.write_text("# ClusterName=no\nClusterName=Other\n")
+    monkeypatch.setenv("SLURM_CONF", str(conf))
+    shell.run("agent", "--once")
+    state = shell.folder / "state" / "mirage"
+    assert sorted(path.parent.name for path in state.glob("*/mirage.db")) == ["fake", "other"]

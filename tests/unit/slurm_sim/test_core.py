@@ -20,7 +20,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import slurm_sim
-from mirage.provision.env.vector import CoreLanes, PythonLanes
 from slurm_sim.config import (
     YEAR_S,
     Association,
@@ -417,9 +416,9 @@ def test_episodes_on_random_clusters(seed: int) -> None:
     dice = random.Random(seed).randint
     cluster = config(dice)
     jobs = table(cluster, accepted(cluster, specs(dice, cluster)))
-    shown = episodes(Reference, PythonLanes, cluster, jobs, seed)
+    shown = episodes(Reference, cluster, jobs, seed)
     assert isinstance(shown, list)
-    assert episodes(Simulator, CoreLanes, cluster, jobs, seed) == shown
+    assert episodes(Simulator, cluster, jobs, seed) == shown
 
 
 def test_a_table_is_as_its_jobs() -> None:
