@@ -80,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return submit.main(words[1:])
     try:
         _check_verb(verb)
-        args = _parser(verb).parse_args(words)
+        args = parser_of(verb).parse_args(words)
         code = int(args.run(args))
         sys.stdout.flush()
         return code
@@ -144,10 +144,10 @@ class _MirageParser(argparse.ArgumentParser):
 
 def full_parser() -> argparse.ArgumentParser:
     """The parser with all verbs' options, for manual pages and completion."""
-    return _parser(*VERBS)
+    return parser_of(*VERBS)
 
 
-def _parser(*wanted: str) -> argparse.ArgumentParser:
+def parser_of(*wanted: str) -> argparse.ArgumentParser:
     """The parser, with only the wanted verbs' modules imported: help and completion stay fast."""
     parser = _MirageParser(
         prog="mirage",

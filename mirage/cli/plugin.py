@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,11 @@ from mirage.errors import ClusterError, InputError
 from mirage.routing import plugin
 from mirage.routing.table import AGENTS, STATE, read_agents, read_state
 
-SCRIPT = Path("/etc/slurm/job_submit.lua")
+CONF = "/etc/slurm/slurm.conf"
+SCRIPT = "job_submit.lua"
+"""slurmctld reads it in the folder of its slurm.conf."""
 RUN = Path("/run/mirage")
+UNKNOWN = "unknown"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,9 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         sub.add_argument(
             "--script",
             type=Path,
-            default=SCRIPT,
             metavar="FILE",
-            help="the site's job_submit.lua (default %(default)s)",
+            help="the site's job_submit.lua (default: beside slurm.conf, as $SLURM_CONF or slurmctld"
+            " says)",
         )
         sub.set_defaults(act=act)
         if name != "remove":
@@ -74,7 +79,20 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    args.script = args.script or _beside_conf()
     return int(args.act(args))
+
+
+def _beside_conf() -> Path:
+    """Raises InputError: nothing says where slurm.conf lies."""
+    known = os.environ.get("SLURM_CONF") or _parameter("SLURM_CONF")
+    conf = Path(known or CONF)
+    if not known and not conf.exists():
+        raise InputError(
+            f"{conf} is not there, and slurmctld does not say where slurm.conf lies. Give --script"
+            " FILE, the job_submit.lua beside it."
+        )
+    return conf.parent / SCRIPT
 
 
 def _install(args: argparse.Namespace) -> int:
@@ -108,19 +126,44 @@ def _status(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(report))
     else:
-        for name, value in report.items():
-            print(
-                f"{name.replace('_', ' ')}:"
-                f" {', '.join(value) if isinstance(value, list) else value}"
-            )
+        for words in _words(args.script, report):
+            print(words)
     return 0 if report["routes"] else 1
+
+
+def _words(script: Path, report: dict[str, Any]) -> Iterator[str]:
+    """What is in place, and what to do about what is not."""
+    if not report["installed"]:
+        yield f"{script}: no routing in it. Put it in: mirage plugin install --script {script}"
+    elif report["outdated"]:
+        files = ", ".join(report["outdated"])
+        yield f"{script}: of another Mirage ({files}). Again: mirage plugin install --script {script}"
+    else:
+        yield f"{script}: routing is in it"
+    if "lua" in report["job_submit_plugins"].split(","):
+        yield "slurmctld runs it (JobSubmitPlugins=lua)"
+    elif report["job_submit_plugins"] == UNKNOWN:
+        yield "slurmctld can't be asked now whether it runs it (JobSubmitPlugins)"
+    else:
+        yield (
+            "slurmctld does not run it: add JobSubmitPlugins=lua to slurm.conf, then `scontrol"
+            " reconfigure`"
+        )
+    if report["partitions"]:
+        yield (
+            f"published for {', '.join(report['partitions'])}: {report['age_s']} s old, good for"
+            f" {report['valid_s']} s"
+        )
+    if report["problem"]:
+        yield f"problem: {report['problem']}"
+    yield "Jobs are routed." if report["routes"] else "Jobs are not routed."
 
 
 def _report(script: Path, folder: Path) -> dict[str, Any]:
     report: dict[str, Any] = {
         "installed": plugin.is_installed(script),
         "outdated": plugin.outdated(script) if plugin.is_installed(script) else [],
-        "job_submit_plugins": _plugins(),
+        "job_submit_plugins": _parameter("JobSubmitPlugins", UNKNOWN),
     }
     report |= _published(folder)
     enabled = "lua" in report["job_submit_plugins"].split(",")
@@ -129,13 +172,14 @@ def _report(script: Path, folder: Path) -> dict[str, Any]:
     return report
 
 
-def _plugins() -> str:
+def _parameter(name: str, unknown: str = "") -> str:
+    """A line of `scontrol show config`; ``unknown``: slurmctld does not answer."""
     from mirage.slurm.commands import CommandCluster
 
     try:
-        return CommandCluster().settings().parameters.get("JobSubmitPlugins", "")
+        return CommandCluster().settings().parameters.get(name, "")
     except ClusterError:
-        return "unknown"
+        return unknown
 
 
 def _published(folder: Path) -> dict[str, Any]:

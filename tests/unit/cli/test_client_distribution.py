@@ -75,7 +75,7 @@ def test_a_chain_is_submitted(client: Path, tmp_path: Path) -> None:
 
 
 def test_verbs_for_chains_need_nothing_else(client: Path) -> None:
-    code = "from mirage.cli.main import _parser; _parser(*sys.argv[1:])"
+    code = "from mirage.cli.main import parser_of; parser_of(*sys.argv[1:])"
     verbs = [
         "status",
         "explain",
@@ -91,6 +91,27 @@ def test_verbs_for_chains_need_nothing_else(client: Path) -> None:
     ]
     said = run_code(client, code, *verbs)
     assert said.returncode == 0, said.stderr
+
+
+def test_it_brings_the_examples_that_the_pages_name(client: Path) -> None:
+    (folder,) = client.glob("*.data/data/share/mirage/examples")
+    assert {"handover.py", "train.sbatch", "serve.py"} <= {path.name for path in folder.iterdir()}
+
+
+def test_its_manual_and_completion_are_of_its_own_verbs(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules['numpy'] = None",  # as in a clone without the rest
+        f"sys.argv = ['build-manual', '--client', {str(tmp_path)!r}]",
+        f"exec(compile(open({str(ROOT / 'scripts/build-manual')!r}).read(), 'build-manual', 'exec'))",
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", "; ".join(code)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    pages = {path.name for path in (tmp_path / "man" / "man1").iterdir()}
+    assert {"mirage.1", "mirage-submit.1", "mirage-sbatch.1", "mirage-status.1"} <= pages
+    assert "mirage-train.1" not in pages
+    assert (tmp_path / "bash-completion" / "completions" / "mirage-submit").is_file()
 
 
 def test_status_without_slurm_says_so(client: Path) -> None:

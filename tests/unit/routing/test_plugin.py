@@ -139,6 +139,38 @@ def test_verbs(
     assert main(["plugin", "remove", "--script", str(tmp_path / "none")]) == 2
 
 
+def test_without_script_it_goes_beside_slurm_conf(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))  # no Slurm
+    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "etc" / "slurm.conf"))
+    (tmp_path / "etc").mkdir()
+    assert main(["plugin", "install", "--run", str(tmp_path)]) == 0
+    script = tmp_path / "etc" / "job_submit.lua"
+    assert script.exists()
+    capsys.readouterr()
+    assert main(["plugin", "status", "--run", str(tmp_path)]) == 1
+    said = capsys.readouterr().out
+    assert f"{script}: routing is in it\n" in said
+    assert "slurmctld can't be asked now" in said
+    assert said.endswith("Jobs are not routed.\n")
+    assert "None" not in said
+    assert main(["plugin", "remove"]) == 0
+
+
+def test_where_slurmctld_says_its_conf_lies_that_folder_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SLURM_CONF", raising=False)
+    scontrol = tmp_path / "scontrol"
+    answer = f"SLURM_CONF   = {tmp_path}/slurm.conf\nSLURM_VERSION  = 22.05.8\n"
+    scontrol.write_text(f"#!/bin/sh\necho '{answer}'\n")
+    scontrol.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    assert main(["plugin", "install", "--run", str(tmp_path)]) == 0
+    assert (tmp_path / "job_submit.lua").exists()
+
+
 # --- model folders
 # ---------------------------------------------------------------------------------------------------
 
