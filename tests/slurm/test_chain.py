@@ -18,6 +18,14 @@ trap 'log saved; exit 0' USR1
 log resumed
 sleep 300 & wait $!
 """
+SINGLETON = """#!/bin/sh
+#SBATCH -N1 -t5 -o /dev/null -J one --dependency=singleton
+log() { echo "$MIRAGE_CHAIN_ID $MIRAGE_SEGMENT $1" >>"$HOME/log.singleton"; }
+log begins
+sleep 4
+log ends
+"""
+WHOLE = ("--min-runtime=0", "--max-short=0")
 FLEXIBLE = """#!/bin/sh
 #SBATCH -N1 -o /dev/null
 log() { echo "$MIRAGE_SEGMENT $1" >>"$HOME/log.$MIRAGE_CHAIN_ID"; }
@@ -51,10 +59,10 @@ def start(site, *options, script, wait_s=30):
 
 def test_a_training_chain_hands_over_checkpoint_first_and_ends_with_mirage_done(site, service):
     """One writer at any time: the old link has saved before the new one resumes; and so from link
-    to link.
+    to link. Two time limits are more than two links, since each link is ended early.
     """
     with service.running():
-        chain, jobs = start(site, "--segments=3", script=TRAINING)
+        chain, jobs = start(site, "--segments=2", script=TRAINING)
         until(lambda: "2 resumed" in log_of(site, chain), 90, "the second link's work")
         assert log_of(site, chain)[:3] == ["1 resumed", "1 saved", "2 resumed"]
         until(
@@ -62,12 +70,14 @@ def test_a_training_chain_hands_over_checkpoint_first_and_ends_with_mirage_done(
             90,
             "the third link, which the second one queued",
         )
-        assert log_of(site, chain) == ["1 resumed", "1 saved", "2 resumed", "2 saved", "3 resumed"]
+        expected = ["1 resumed", "1 saved", "2 resumed", "2 saved", "3 resumed"]
+        assert log_of(site, chain)[:5] == expected
         links = site.chain_jobs(ALICE, chain)
         assert [len(links[segment]) for segment in (1, 2, 3)] == [1, 1, 1]
         assert links[1] == jobs[:1]
         site.run(ALICE, "mirage", "done", chain)
-        site.run(ALICE, "scancel", "--batch", "--signal=USR1", str(links[3][0]))
+        running = [str(job) for jobs in site.chain_jobs(ALICE, chain).values() for job in jobs]
+        site.run(ALICE, "scancel", "--batch", "--signal=USR1", *running, check=False)
         service.wait_for(chain, "done", 60)
 
 
@@ -76,8 +86,28 @@ def test_a_service_is_ready_before_the_old_one_stops(site, service):
         chain, _ = start(site, "--segments=2", "--mode=service", script=SERVICE)
         until(lambda: "1 stopped" in log_of(site, chain), 90, "the old one to stop")
     log = log_of(site, chain)
-    assert sorted(log) == ["1 ready", "1 stopped", "1 up", "2 ready", "2 up"]
-    assert log[-2:] == ["2 ready", "1 stopped"]
+    assert log[:2] == ["1 up", "1 ready"]
+    assert log.index("2 up") < log.index("2 ready") < log.index("1 stopped")
+
+
+def test_two_singleton_chains_of_one_name_never_run_beside_each_other(site, service):
+    script = site.script(ALICE, "one.sh", SINGLETON)
+    with service.running():
+        chains = [site.submit_chain(ALICE, *WHOLE, "--segments=3", script)[0] for _ in range(2)]
+        log = site.home(ALICE) / "log.singleton"
+        until(lambda: log.exists() and log.read_text().count("ends") == 6, 150, "six links")
+    lines = log.read_text().splitlines()
+    assert [line.split()[2] for line in lines] == ["begins", "ends"] * 6
+    assert {line.split()[0] for line in lines} == set(chains)
+
+
+def test_a_chain_without_a_length_ends_as_its_script_exits_with_0(site):
+    body = "#!/bin/sh\n#SBATCH -N1 -t5 -o /dev/null\nsleep 3\n"
+    chain, jobs = site.submit_chain(ALICE, site.script(ALICE, "short.sh", body))
+    until(lambda: site.state(jobs[1]) == "CANCELLED", 60, "the queued link to be cancelled")
+    until(lambda: site.state(jobs[0]) == "COMPLETED", 30, "the first link's end")
+    said = site.run(ALICE, "mirage", "status", chain, "--json").stdout
+    assert "link 1 ended by itself with exit code 0" in said
 
 
 def test_the_work_says_that_it_is_done(site):

@@ -28,7 +28,7 @@ EXAMPLES = ROOT / "docs" / "examples"
 HEAD = """#!/bin/bash
 #SBATCH -N1 -n1 -t10 -o {home}/{name}.log --open-mode=append
 export PYTHONPATH={path} OMP_NUM_THREADS=1
-pace=0.5; [ "$MIRAGE_SEGMENT" -lt "$MIRAGE_SEGMENTS" ] || pace=0
+pace=0.5; [ "$MIRAGE_SEGMENT" -lt {last} ] || pace=0
 """
 
 
@@ -79,7 +79,8 @@ def run(site, path):
     def start(*options: str, command: str) -> Run:
         name = command.split()[-1].removesuffix(".py")
         (site.home(ALICE) / f"{name}.log").unlink(missing_ok=True)
-        head = HEAD.format(home=site.home(ALICE), name=name, path=path)
+        last = int(options[0].removeprefix("--segments="))
+        head = HEAD.format(home=site.home(ALICE), name=name, path=path, last=last)
         program = (
             f"{command.replace(name + '.py', str(site.folder / 'examples' / (name + '.py')))}"
             f" {folder}"

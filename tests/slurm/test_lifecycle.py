@@ -69,7 +69,9 @@ def test_a_chain_grows_while_its_last_link_runs_and_after_it_ended(site, tmp_pat
     for chain in (one, front):
         until(lambda chain=chain: runs(site, chain, 1), PATIENCE_S, "the first links")
 
-    assert "has 2 links now, 1 before" in mirage(site, "extend", one, "--segments", "+1")
+    assert "has 2 time limits now, 1 time limit before" in mirage(
+        site, "extend", one, "--segments", "+1"
+    )
     assert "queued link 3" in mirage(site, "extend", front, "--total-time", "15")
     assert site.job(job_of(site, front, 3))["Dependency"].startswith(
         f"afterany:{job_of(site, front, 2)}"
@@ -114,7 +116,7 @@ def test_a_chain_grows_while_its_last_link_runs_and_after_it_ended(site, tmp_pat
     words = [f"{what} {segment}" for segment in (1, 2, 3) for what in ("works", "ends")]
     assert [" ".join(line.split()[:2]) for line in lines if line[:5] in ("works", "ends ")] == words
 
-    assert "has 3 links now, 2 before; queued link 3" in mirage(
+    assert "has 3 time limits now, 2 time limits before; queued link 3" in mirage(
         site, "extend", one, "--segments", "3"
     )
     until(lambda: runs(site, one, 3), PATIENCE_S, "the link of the chain that had ended")
@@ -146,7 +148,7 @@ def test_a_paused_chain_keeps_its_place_and_goes_on(site, service):
         said = mirage(site, "pause", chain)
         assert f"held job {second}; job {first} runs on to its end" in said
         assert "no chain of yours has this id" in mirage(site, "pause", chain, user=BOB, code=2)
-        assert "has 2 links now" in mirage(site, "pause", "--now", last)
+        assert "it has one link more" in mirage(site, "pause", "--now", last)
         service.wait_for(chain, "paused")
         assert "paused the chain" in mirage(site, "explain", str(second))
         assert f"chain {chain} paused" in mirage(site, "status", chain)

@@ -102,7 +102,7 @@ class Timer:
         if run_s is not None and self.lead_s >= run_s:
             why += (
                 f", which is its predecessor's whole run of {format_duration(run_s)}: such a lead"
-                " uses up the chain's links at once, so set a shorter one (policy.timer.lead_s)"
+                " ends each link as it starts, so set a shorter one (policy.timer.lead_s)"
             )
         return not_yet(observation) or aim(observation, self.lead_s, why)
 

@@ -102,7 +102,7 @@ def test_timer_takes_the_decision_point_nearest_to_its_lead(remaining_s, release
 @pytest.mark.parametrize(("limit_s", "warned"), [(HOUR, True), (HOUR + 1, False), (None, False)])
 def test_a_timer_lead_of_a_whole_run_is_named_in_its_reason(limit_s, warned):
     advice = Timer(HOUR).decide(observe(60, predecessor=job(limit_s=limit_s)))
-    assert ("uses up the chain's links at once" in advice.reason) is warned
+    assert ("ends each link as it starts" in advice.reason) is warned
 
 
 def test_avg_is_the_mean_of_the_last_starts_whatever_their_size():
