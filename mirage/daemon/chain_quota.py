@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from mirage.daemon.logs import Sparingly
 from mirage.daemon.missed_links import Key
 from mirage.daemon.restraint import Code
 from mirage.daemon.tick import tagged_jobs
 from mirage.domain import Snapshot
+from mirage.peers import Sparingly
 from mirage.ports import Store
 from slurm_sim.seconds import HOUR_S
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 
 from mirage.chain.tag import ChainTag, parse_tag
 from mirage.daemon import act
-from mirage.daemon.logs import Sparingly
 from mirage.daemon.observers import Observer
 from mirage.daemon.restraint import RATE_WINDOW_S, Acting, Code, Restraint
 from mirage.daemon.tick import Grounds, Release, Wait
 from mirage.domain import Action, Decision, Job, ReleaseOutcome
 from mirage.errors import AuditError, ClusterError, ClusterNonsense, MirageError, Unreadable
+from mirage.peers import Sparingly
 from mirage.ports import Clock, Cluster, Store
 
 log = logging.getLogger(__name__)

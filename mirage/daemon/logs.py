@@ -51,24 +51,6 @@ def goes_to_journal(stream: TextIO, environ: Mapping[str, str]) -> bool:
     return environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
 
 
-class Sparingly:
-    """Whether something is to be logged: once in ``every_s`` for each name, so that nobody can fill
-    the log.
-    """
-
-    def __init__(self, every_s: float) -> None:
-        self._every_s = every_s
-        self._at_s: dict[str, float] = {}
-
-    def may(self, name: str, now_s: float) -> bool:
-        self._at_s = {
-            each: at_s for each, at_s in self._at_s.items() if abs(now_s - at_s) < self._every_s
-        }
-        is_new = name not in self._at_s
-        self._at_s.setdefault(name, now_s)
-        return is_new
-
-
 def as_error(words: str, stream: TextIO, environ: Mapping[str, str]) -> str:
     """What a program prints as its last words: each line an error for the journal, where that reads
     the stream.

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, make
 
 import mirage
 from mirage.chain.handoff import Handoff
-from mirage.daemon.connections import BoundedServer, Connections, in_background
+from mirage.daemon.connections import BoundedServer, in_background
 from mirage.daemon.drift import DriftKind
 from mirage.daemon.host_names import known_names, only_known
 from mirage.daemon.observers import Observer
@@ -25,6 +25,7 @@ from mirage.domain import Decision, JobState, ReleaseOutcome, Snapshot
 from mirage.elastic.jobs.queue import queued_elastic_jobs
 from mirage.elastic.jobs.request import Role
 from mirage.errors import InputError
+from mirage.peers import Connections
 from slurm_sim.seconds import MINUTE_S
 
 GAPS_S = tuple(MINUTE_S * minutes for minutes in (1, 10, 30, 60, 120, 240, 480, 960, 1920))

@@ -24,10 +24,10 @@ from typing import Any
 
 from mirage.chain.tag import MAX_JOB_ID
 from mirage.daemon.chain_quota import ChainQuota
-from mirage.daemon.connections import BoundedServer, Connections, in_background
+from mirage.daemon.connections import BoundedServer, in_background
 from mirage.daemon.report import chain_reports, explain
 from mirage.errors import InputError, MirageError
-from mirage.peers import uid_at
+from mirage.peers import Connections, uid_at
 from mirage.ports import Store
 from slurm_sim.formats import parse_json
 

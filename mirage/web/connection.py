@@ -7,7 +7,7 @@ from typing import Any
 
 from waitress.channel import HTTPChannel
 
-from mirage.daemon.connections import Connection, Connections
+from mirage.peers import Connection, Connections
 
 
 class _Visitor(Connection):

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from mirage.daemon.connections import Connections
 from mirage.daemon.metrics import parse_address
 from mirage.errors import InputError
+from mirage.peers import Connections
 
 KEY = "daemon.web"
 HOST = "127.0.0.1"

@@ -42,12 +42,6 @@ def _ipv4(interface: str) -> str:
     return socket.inet_ntoa(answer[20:24])
 
 
-def interface_of(address: str) -> str:
-    """The name of the interface that has this IPv4 address; empty: none has."""
-    names = (name for _, name in socket.if_nameindex())
-    return next((name for name in names if _ipv4(name) == address), "")
-
-
 def _ipv6() -> list[str]:
     try:
         lines = Path("/proc/net/if_inet6").read_text(encoding="ascii").splitlines()

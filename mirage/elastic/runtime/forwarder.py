@@ -113,7 +113,7 @@ class Forwarder:
                 if frames[0] == _CLOSE:
                     return False
                 if self._link.connection is not None:
-                    self._link.connection.socket.send_multipart(frames)
+                    self._link.connection.send_parts(frames)
         while self._take():
             pass
         if time.monotonic() - self._beaten >= self.beat_s:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeVar
 
-from mirage.elastic.runtime.protocol import TrainingJob, WorkerShare
+from mirage.elastic.runtime.protocol import ProtocolError, TrainingJob, WorkerShare
 
 SLICES = 60
 """About how many slices a small model has: a number with many divisors balances well."""
@@ -48,6 +48,13 @@ def cut(job: TrainingJob) -> tuple[Slice, ...]:
         slices += [Slice(first=first, last=last, group=group) for first, last in pairwise(edges)]
         start += size
     return tuple(slices)
+
+
+def sizes_of(geometry: Sequence[Slice], slices: Sequence[int]) -> list[int]:
+    """Elements of each of these slices. Raises ProtocolError: a peer names none, or no slice."""
+    if not slices or max(slices) >= len(geometry):
+        raise ProtocolError("slices: none, or one that is out of range.")
+    return [geometry[index].size for index in slices]
 
 
 def best_fit(

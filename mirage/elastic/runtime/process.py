@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mirage.errors import MirageError
+from mirage.peers import allow_files
 
 
 def parser(role: str, description: str) -> argparse.ArgumentParser:
@@ -42,6 +43,7 @@ def default_name(role: str) -> str:
 
 def run(role: str, work: Callable[[argparse.Namespace], None], given: argparse.Namespace) -> int:
     """The exit code: 0, or that of the error, which is one line on standard error."""
+    allow_files()
     logging.basicConfig(format=f"{role}: %(message)s", level=logging.WARNING)
     try:
         work(given)

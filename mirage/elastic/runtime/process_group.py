@@ -1,151 +1,180 @@
-"""The process group of an all-reduce job's workers: TorchFT's Gloo group, formed again whenever the
-members change, and a sum over all of them that has the same bits whoever takes part.
+"""The group of an all-reduce job's workers, formed again whenever the members change, and a sum over
+all of them that has the same bits whoever takes part.
 
-Who takes part is the coordinator's decision, so TorchFT's lighthouse and manager are not used
-(docs/decisions/0070-all-reduce-by-torchft-groups.md).
+Members speak over the connections of `wire.py`: nobody without the job's keys can read, join or send,
+and no more is accepted than a member of this group has to send
+(docs/decisions/0123-all-reduce-over-the-jobs-own-connections.md).
 """
 
 from __future__ import annotations
 
-import hashlib
-import importlib
-import os
-import socket
-import threading
+import time
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
-from contextlib import closing
-from datetime import timedelta
 from typing import Any
 
 import torch
-import torch.distributed.distributed_c10d
+import zmq
 
-from mirage.elastic.runtime import addresses, layout
+from mirage.elastic.runtime import layout, protocol, wire
 from mirage.elastic.runtime.folder import Keys
-from mirage.elastic.runtime.protocol import Peer
-from mirage.errors import InputError, MirageError
+from mirage.elastic.runtime.protocol import Message, Peer, ProtocolError
+from mirage.errors import MirageError
 
 FORM_S = 15.0
 """Until a member that does not come makes the others give up this group."""
-OPERATION = timedelta(days=30)
-"""Of a collective: members may compute for long, and losses are seen otherwise."""
-
-_distributed: Any = torch.distributed
-_c10d: Any = torch.distributed.distributed_c10d
 
 Nodes = dict[tuple[int, int], tuple[torch.Tensor, float]]
+Received = tuple[Message, list[memoryview]]
+Wait = Callable[[Callable[[], bool]], None]
+"""Returns once what it is given is true. Raises GroupBroken: this worker shall not wait longer."""
 
 
 class GroupBroken(MirageError):
     """A member is gone, or the group could not be formed. Nothing is lost: form it again."""
 
 
-class Rendezvous:
-    """Where a group meets if this worker is its first member: a store on a free port."""
+class Links:
+    """One worker's connections to the others: each sends on its own ones, and listens for all."""
 
-    def __init__(self) -> None:
-        """Raises InputError: the extra `elastic-allreduce` is not installed."""
-        _torchft()
-        self._store = _distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-        self.endpoints = addresses.endpoints(self._store.port)
+    def __init__(self, context: zmq.Context[Any], keys: Keys, session: str) -> None:
+        self._context, self._keys, self._session = context, keys, session
+        self._listener = wire.Listener(context, keys)
+        self.socket, self.endpoints = self._listener.socket, self._listener.endpoints
+        self._to: dict[str, wire.PeerConnection] = {}
+        self._roster = 0
+        self._came: defaultdict[tuple[str, int], deque[Received]] = defaultdict(deque)
+        """By who sent it, and the roster of the group that it is for."""
 
+    def connect(self, peers: Sequence[Peer], roster: int) -> None:
+        """To these and to no others. What older groups sent is forgotten. Raises GroupBroken."""
+        self._roster = roster
+        for key in [key for key in self._came if key[1] < roster]:
+            del self._came[key]
+        others = {peer.session: peer for peer in peers if peer.session != self._session}
+        for session in [each for each in self._to if each not in others or self._to[each].is_lost]:
+            self._to.pop(session).close(wire.LINGER_MS)
+        try:
+            for session in others.keys() - self._to.keys():
+                self._to[session] = wire.connect_peer(
+                    self._context, self._keys, others[session], self._session, reconnects=False
+                )
+        except MirageError as error:
+            raise GroupBroken(str(error)) from None
 
-def _torchft() -> Any:
-    try:
-        return importlib.import_module("torchft.process_group")
-    except ImportError as error:
-        raise InputError(
-            f"all-reduce needs TorchFT ({error}): pip install 'mirage-slurm[elastic-allreduce]'."
-        ) from None
+    def send(self, session: str, message: Message, buffers: Sequence[Any] = ()) -> None:
+        """Queues it; a member that is not reached gets nothing."""
+        if session in self._to:
+            self._to[session].send(message, buffers)
+
+    def take(self, peer: Peer, kind: type[Message]) -> Received | None:
+        """The next message of this member to the group; None: it is not there yet.
+
+        Raises GroupBroken: the member has left, or sent another kind.
+        """
+        self._receive()
+        came = self._came[peer.session, self._roster]
+        if came and isinstance(came[0][0], kind):
+            return came.popleft()
+        if came:
+            has_left = isinstance(came[0][0], protocol.LeftGroup)
+            raise GroupBroken(f"{peer.name} {'has left' if has_left else 'says something else'}.")
+        if self._to[peer.session].is_lost:
+            raise GroupBroken(f"{peer.name} is gone.")
+        return None
+
+    def _receive(self) -> None:
+        while True:
+            try:
+                received = self._listener.receive()
+            except ProtocolError:
+                continue
+            if received is None:
+                return
+            peer, message, buffers = received
+            roster = -1
+            if isinstance(message, (protocol.Piece, protocol.LeftGroup)):
+                roster = message.roster
+            elif isinstance(message, protocol.Adopt):
+                roster = message.scaling
+            if roster >= self._roster:
+                self._came[peer.decode(errors="replace"), roster].append((message, buffers))
+
+    def close(self) -> None:
+        """Ends all connections; what is under way is still sent, for a while."""
+        for connection in self._to.values():
+            connection.close(wire.LINGER_MS)
+        self._listener.close()
 
 
 class ReplicaGroup:
     """The members of one roster. `rank`: this worker's place among `peers`."""
 
-    def __init__(self, peers: Sequence[Peer], session: str, roster: int, keys: Keys) -> None:
-        """Raises GroupBroken: not all members came."""
+    def __init__(self, peers: Sequence[Peer], session: str, roster: int, links: Links) -> None:
+        """Raises GroupBroken: a member can't be reached."""
         self.peers, self.roster = tuple(peers), roster
-        self.rank = [peer.session for peer in peers].index(session)
-        self.size = len(self.peers)
-        self._group: Any = None
-        if self.size == 1:
-            return
-        # The secret part of the name keeps out who has no keys; see the decision for what does not.
-        secret = hashlib.sha256(f"{keys.member_secret} {roster}".encode()).hexdigest()
-        store = _reach(self.peers[0])
-        self._group = _torchft().ProcessGroupGloo(timeout=timedelta(seconds=FORM_S))
+        self.sessions = [peer.session for peer in peers]
+        self.rank, self.size = self.sessions.index(session), len(self.peers)
+        self._links, self._began_s, self._is_formed = links, time.monotonic(), False
         try:
-            self._group.configure(f"{store}/{secret}", session, self.rank, self.size)
-        except RuntimeError as error:
-            raise GroupBroken(f"the group of roster {roster} was not formed: {error}") from None
+            links.connect(peers, roster)
+        except GroupBroken:
+            self.close()
+            raise
+
+    @property
+    def others(self) -> list[int]:
+        """Their ranks."""
+        return [rank for rank in range(self.size) if rank != self.rank]
 
     def close(self) -> None:
-        """In the background: Gloo waits for members that hang."""
-        group, self._group = self._group, None
-        if group is not None:
-            threading.Thread(target=group.abort, daemon=True).start()
+        """Tells the others that nothing more comes."""
+        for rank in self.others:
+            self._links.send(self.sessions[rank], protocol.LeftGroup(roster=self.roster))
 
-    # --- collectives; `wait` is called with an unfinished operation until it is finished
+    # --- what all members do together, in the same order. `wait`: see Wait. Raise GroupBroken.
 
-    def gather(self, row: torch.Tensor, wait: Callable[[Any], None]) -> torch.Tensor:
+    def gather(self, row: torch.Tensor, wait: Wait) -> torch.Tensor:
         """The rows of all members, by rank. All rows have the same size."""
-        if self._group is None:
-            return row.reshape(1, -1)
-        found = [torch.empty_like(row) for _ in range(self.size)]
-        options = _c10d.AllgatherOptions()
-        options.timeout = OPERATION
-        _run(lambda: self._group.allgather([found], [row], options), wait)
-        return torch.stack(found)
-
-    def broadcast(self, values: torch.Tensor, root: int, wait: Callable[[Any], None]) -> None:
-        """Overwrites `values` by those of the member `root`."""
-        if self._group is None:
-            return
-        options = _distributed.BroadcastOptions()
-        options.rootRank, options.timeout = root, OPERATION
-        _run(lambda: self._group.broadcast([values], options), wait)
+        return torch.stack(self.exchange([row] * self.size, [len(row)] * self.size, wait))
 
     def exchange(
-        self, sent: Sequence[torch.Tensor], sizes: Sequence[int], wait: Callable[[Any], None]
+        self, sent: Sequence[torch.Tensor], sizes: Sequence[int], wait: Wait
     ) -> list[torch.Tensor]:
-        """Sends `sent[r]` to rank r, and returns what each rank sent: `sizes[r]` elements."""
-        if self._group is None:
-            return list(sent)
-        received = torch.empty(sum(sizes))
-        options = _distributed.AllToAllOptions()
-        options.timeout = OPERATION
-        pieces = [len(each) for each in sent]
-        _run(
-            lambda: self._group.alltoall_base(
-                received, torch.cat(list(sent)), list(sizes), pieces, options
-            ),
-            wait,
-        )
-        return list(torch.split(received, list(sizes)))
+        """Sends `sent[r]` to rank r, and returns what each rank sent: `sizes[r]` elements, of the
+        same type.
+        """
+        message = protocol.Piece(roster=self.roster)
+        for rank in self.others:
+            self._links.send(self.sessions[rank], message, [sent[rank].contiguous().numpy()])
+        kind = sent[self.rank].dtype
+        found, none = {self.rank: sent[self.rank]}, torch.empty(0, dtype=kind)
+        for rank in self.others:
+            _, buffers = self.take(rank, protocol.Piece, wait)
+            if [len(each) for each in buffers] != [sizes[rank] * kind.itemsize]:
+                raise GroupBroken(f"{self.peers[rank].name} sent another size than its part.")
+            found[rank] = torch.frombuffer(buffers[0], dtype=kind) if sizes[rank] else none
+        self._is_formed = True
+        return [found[rank] for rank in range(self.size)]
 
+    def give(self, ranks: Sequence[int], message: Message, buffers: Sequence[Any]) -> None:
+        """To those who `take` it."""
+        for rank in ranks:
+            self._links.send(self.sessions[rank], message, buffers)
 
-def _run(start: Callable[[], Any], wait: Callable[[Any], None]) -> None:
-    try:
-        work = start()
-        wait(work)
-        work.wait()
-    except RuntimeError as error:
-        raise GroupBroken(f"a member of the group is gone: {error}") from None
+    def take(self, rank: int, kind: type[Message], wait: Wait) -> Received:
+        """The next message of a member."""
+        found: list[Received] = []
 
+        def came() -> bool:
+            if (received := self._links.take(self.peers[rank], kind)) is not None:
+                found.append(received)
+            elif not self._is_formed and time.monotonic() > self._began_s + FORM_S:
+                raise GroupBroken(f"{self.peers[rank].name} did not come.")
+            return bool(found)
 
-def _reach(first: Peer) -> str:
-    """`HOST:PORT` of the first member's store; lets Gloo use the interface that leads there."""
-    endpoint = addresses.reachable(first.endpoints, first.boot_id)
-    if endpoint is None:
-        raise GroupBroken(f"{first.name}: no answer at {', '.join(first.endpoints)}.")
-    address = endpoint.removeprefix("tcp://")
-    host, _, port = address.rpartition(":")
-    with closing(socket.create_connection((host.strip("[]"), int(port)), timeout=5)) as probe:
-        own = probe.getsockname()[0]
-    interface = addresses.interface_of(own)
-    if interface:  # else Gloo asks for the address of the host's name
-        os.environ["GLOO_SOCKET_IFNAME"] = interface
-    return address
+        wait(came)
+        return found[0]
 
 
 def shared_out(size: int, members: int) -> list[tuple[int, int]]:
@@ -159,14 +188,13 @@ def all_reduce(
     own: Nodes,
     size: int,
     micro_shards: int,
-    wait: Callable[[Any], None],
+    wait: Wait,
 ) -> torch.Tensor:
     """The sum of the gradients of all micro-shards, the same bits whoever computed which.
 
     ``covers[r]``: the nodes of the summation tree that rank r has; ``own``: this rank's; ``size``:
-    elements of a gradient. Each rank
-    sums a part of the vector in the tree's order, and all gather the parts: as many bytes as a
-    ring's all-reduce if each share is one node. Raises GroupBroken.
+    elements of a gradient. Each rank sums a part of the vector in the tree's order, and all gather
+    the parts: as many bytes as a ring's all-reduce if each share is one node. Raises GroupBroken.
     """
     mine = [own[node][0] for node in covers[group.rank]]
     parts = shared_out(size, group.size)
@@ -182,8 +210,4 @@ def all_reduce(
     total = layout.total(found, 0, micro_shards, torch.add)
     if total is None:
         raise GroupBroken("not all micro-shards are there.")
-    widest = max(b - a for a, b in parts)
-    padded = torch.zeros(widest)
-    padded[:width] = total
-    rows = group.gather(padded, wait)
-    return torch.cat([row[: b - a] for row, (a, b) in zip(rows, parts, strict=True)])
+    return torch.cat(group.exchange([total] * group.size, [b - a for a, b in parts], wait))

@@ -16,6 +16,7 @@ server, worker     coordinator                 Register [1], Heartbeat, Ready [2
 coordinator        server, worker              Welcome [1], Prepare [2], View [4], SaveAt,
                                                Recorded, End, Form, HeartbeatSeen
 server             server                      Adopt [3]
+worker             worker                      Piece, Adopt, LeftGroup
 worker             server                      Pull, Push
 server             worker                      Parameters
 client             coordinator                 StatusQuery, Resize, DrainRequest,
@@ -35,7 +36,9 @@ import collections.abc
 import ipaddress
 import json
 import re
+import struct
 import types
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
@@ -44,9 +47,10 @@ from typing import Any, ClassVar, Union, get_args, get_origin, get_type_hints
 from mirage.errors import MirageError
 from slurm_sim.formats import parse_json
 
-PROTOCOL = 2
+PROTOCOL = 3
 """A change of any message raises it: members of two versions refuse each other."""
 MAX_HEADER_BYTES = 8 << 20
+FRAME_BYTES = 1 << 20
 MAX_WHOLE = 2**53
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 """Of members and files: safe as a file name, without a path."""
@@ -289,13 +293,14 @@ class Ready(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class Adopt(Message):
-    """Slices with optimiser state, from the old owner to the new. `state[i]`: the names of the
-    buffers of `slices[i]`, in the frames' order.
+    """Slices with optimiser state, from the old owner to the new, or from a worker that reduces to
+    one that lacks them. `state[i]`: the names of the buffers of `slices[i]`, in the frames' order.
     """
 
     KIND = "adopt"
     BUFFERS = True
     scaling: int
+    """Between workers: the roster."""
     incarnation: int
     version: int
     slices: tuple[int, ...]
@@ -345,6 +350,23 @@ class Formed(Message):
     step: int
     suspended_s: float
     """Since it left its last group, or was started."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece(Message):
+    """One member's part of what all members of a group do: one buffer. All-reduce only."""
+
+    KIND = "piece"
+    BUFFERS = True
+    roster: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftGroup(Message):
+    """The last message of a member to its group. All-reduce only."""
+
+    KIND = "left_group"
+    roster: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -560,9 +582,43 @@ KINDS: dict[str, type[Message]] = {kind.KIND: kind for kind in Message.__subclas
 
 
 def encode(message: Message, buffers: Sequence[Any] = ()) -> list[Any]:
-    """The frames of a message. `buffers`: anything with the buffer interface, without copying."""
+    """Header and buffers of a message. `buffers`: anything with the buffer interface, without
+    copying.
+    """
     record = {"v": PROTOCOL, "kind": message.KIND} | _plain(message)
     return [json.dumps(record, separators=(",", ":")).encode(), *buffers]
+
+
+def split(parts: Sequence[Any]) -> list[Any]:
+    """The frames in which header and buffers go over the network: first the sizes of all parts, then
+    pieces of at most `FRAME_BYTES`. So a socket takes no larger frame from whoever connects.
+    """
+    views = [memoryview(part) for part in parts]
+    frames: list[Any] = [struct.pack(f"<{len(views)}Q", *(view.nbytes for view in views))]
+    for view in views:
+        if view.nbytes:
+            flat = view.cast("B")
+            frames += [flat[at : at + FRAME_BYTES] for at in range(0, len(flat), FRAME_BYTES)]
+    return frames
+
+
+def joined(frames: Sequence[memoryview]) -> list[memoryview]:
+    """The reverse of `split`. Nothing is allocated for bytes that are not there. Raises ProtocolError."""
+    try:
+        sizes = struct.unpack(f"<{len(frames[0]) // 8}Q", frames[0])
+    except (struct.error, IndexError):
+        raise ProtocolError("frames: no sizes of parts.") from None
+    pieces, parts = deque(frames[1:]), []
+    for size in sizes:
+        part = bytearray()
+        while pieces and len(part) < size:
+            part += pieces.popleft()
+        if len(part) != size:
+            raise ProtocolError("frames: not as many bytes as their sizes say.")
+        parts.append(memoryview(part))
+    if pieces:
+        raise ProtocolError("frames: more bytes than their sizes say.")
+    return parts
 
 
 def decode(frames: Sequence[bytes | memoryview]) -> Message:
@@ -694,5 +750,7 @@ __all__ = [kind.__name__ for kind in KINDS.values()] + [
     "decode",
     "encode",
     "from_record",
+    "joined",
+    "split",
     "to_record",
 ]

@@ -9,13 +9,12 @@ coordinator lets them form the next group. There the newest parameters win.
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -26,13 +25,13 @@ from mirage.elastic.runtime.flat import FlatModel
 from mirage.elastic.runtime.forwarder import Forwarder
 from mirage.elastic.runtime.process_group import (
     GroupBroken,
+    Links,
     Nodes,
-    Rendezvous,
     ReplicaGroup,
     all_reduce,
 )
-from mirage.elastic.runtime.protocol import Message, TrainingJob, View
-from mirage.elastic.runtime.slices import ServedSlice
+from mirage.elastic.runtime.protocol import Message, ProtocolError, TrainingJob, View
+from mirage.elastic.runtime.slices import ServedSlice, adopted, adoption
 from mirage.elastic.runtime.snapshots import PARAMETER, Array, Buffers
 from mirage.errors import MirageError
 
@@ -40,8 +39,8 @@ log = logging.getLogger(__name__)
 
 STUCK_S = 10.0
 """A collective that takes longer although there is a newer roster: a member hangs."""
-SLEEP_S = (0.0002, 0.004)
-"""Between two looks at a collective: at first, at most."""
+LOOK_MS = 100
+"""Between two looks whether a member is gone, while nothing arrives."""
 
 
 class Replica:
@@ -85,29 +84,24 @@ class Replica:
         known = max(0, min(until - self.losses_from, len(self.losses)))
         self.losses, self.losses_from = self.losses[known:], self.losses_from + known
 
-    def pack(self) -> tuple[bytes, torch.Tensor]:
-        """A header and all buffers as one vector, for a member without them."""
-        found = self.buffers()
-        header = {
-            "version": self.version,
-            "sizes": [{name: len(it) for name, it in found[i].items()} for i in sorted(found)],
-            "losses": self.losses,
-            "losses_from": self.losses_from,
-        }
-        arrays = [found[i][name] for i in sorted(found) for name in found[i]]
-        return json.dumps(header).encode(), torch.from_numpy(np.concatenate(arrays))
+    def packed(self, roster: int) -> tuple[protocol.Adopt, list[Array]]:
+        """All slices with their state, for members of this roster that lack them."""
+        return adoption(
+            self.buffers(),
+            scaling=roster,
+            incarnation=0,
+            version=self.version,
+            losses=tuple(self.losses),
+            losses_from=self.losses_from,
+        )
 
-    def unpack(self, header: bytes, vector: torch.Tensor) -> None:
-        """The reverse of `pack`."""
-        facts, flat = json.loads(header), vector.numpy()
-        buffers: dict[int, Buffers] = {}
-        place = 0
-        for index, sizes in enumerate(facts["sizes"]):
-            for name, size in sizes.items():
-                buffers.setdefault(index, {})[name] = flat[place : place + size].copy()
-                place += size
-        self.set(buffers, facts["version"])
-        self.losses, self.losses_from = facts["losses"], facts["losses_from"]
+    def adopt(self, message: protocol.Adopt, buffers: Sequence[memoryview]) -> None:
+        """The reverse of `packed`. Raises ProtocolError: not all slices, or other sizes."""
+        found = adopted(self._geometry, message, buffers)
+        if len(found) != len(self._geometry):
+            raise ProtocolError("adopt: not all slices.")
+        self.set(found, message.version)
+        self.losses, self.losses_from = list(message.losses), message.losses_from
 
 
 class ReplicaPlane:
@@ -119,11 +113,14 @@ class ReplicaPlane:
     def __init__(
         self, path: Path, name: str, orphan_s: float, *, job: TrainingJob, flat: FlatModel
     ) -> None:
-        self.path, self._keys = path, folder.load_keys(path)
+        self.path, keys = path, folder.load_keys(path)
         self._job, self._flat, self._replica = job, flat, Replica(job)
-        self._rendezvous = Rendezvous()
         self._context: zmq.Context[Any] = zmq.Context()
-        self._forwarder = Forwarder(self._context, path, self._keys, name=name, orphan_s=orphan_s)
+        self._forwarder = Forwarder(self._context, path, keys, name=name, orphan_s=orphan_s)
+        self._links = Links(self._context, keys, self._forwarder.session)
+        self._poller = zmq.Poller()
+        for each in (self._forwarder.socket, self._links.socket):
+            self._poller.register(each, zmq.POLLIN)
         self._name = name
         self._view: View | None = None
         self._group: ReplicaGroup | None = None
@@ -137,7 +134,7 @@ class ReplicaPlane:
         self._written: list[protocol.Saved] = []
         self.last_loss: float | None = None
         self.end = ""
-        self._forwarder.start(protocol.WORKER, job=job, endpoints=self._rendezvous.endpoints)
+        self._forwarder.start(protocol.WORKER, job=job, endpoints=self._links.endpoints)
 
     @property
     def version(self) -> int:
@@ -160,6 +157,7 @@ class ReplicaPlane:
     def close(self) -> None:
         """Ends all connections."""
         self._close_group()
+        self._links.close()
         self._forwarder.close()
         self._context.term()
 
@@ -241,16 +239,15 @@ class ReplicaPlane:
     def _newest(self) -> int:
         return self._view.roster if self._view is not None else 0
 
-    def _wait(self, work: Any) -> None:
-        """Until a collective is over. Raises GroupBroken: this worker shall leave it."""
-        began, pause = time.monotonic(), SLEEP_S[0]
-        while not work.is_completed():
+    def _wait(self, is_over: Callable[[], bool]) -> None:
+        """Until it is true. Raises GroupBroken: this worker shall leave the group."""
+        began = time.monotonic()
+        while not is_over():
             self._listen(0)
             late = time.monotonic() - began > STUCK_S
             if self.end or (late and self._group and self._newest() > self._group.roster):
                 raise GroupBroken("a member of the group hangs.")
-            time.sleep(pause)
-            pause = min(2 * pause, SLEEP_S[1])
+            self._poller.poll(LOOK_MS)
 
     # --- the group
 
@@ -284,7 +281,7 @@ class ReplicaPlane:
             return
         before = self.version
         try:
-            self._group = ReplicaGroup(view.servers, self._forwarder.session, roster, self._keys)
+            self._group = ReplicaGroup(view.servers, self._forwarder.session, roster, self._links)
             self._shares = view.shares
             self._synchronise(self._group, view)
         except GroupBroken as error:
@@ -318,20 +315,17 @@ class ReplicaPlane:
         self._show_values()
 
     def _give(self, group: ReplicaGroup, versions: Sequence[float]) -> None:
-        """The first member with the newest version gives it to all."""
+        """The first member with the newest version gives it to those who lack it."""
         source = versions.index(max(versions))
-        header, vector = b"", torch.empty(0)
         if group.rank == source:
-            header, vector = self._replica.pack()
-        sizes = torch.tensor([len(header), len(vector)], dtype=torch.float64)
-        group.broadcast(sizes, source, self._wait)
-        if group.rank != source:
-            header, vector = bytes(int(sizes[0])), torch.empty(int(sizes[1]))
-        letters = torch.frombuffer(bytearray(header), dtype=torch.uint8)
-        group.broadcast(letters, source, self._wait)
-        group.broadcast(vector, source, self._wait)
-        if self.version < max(versions):
-            self._replica.unpack(letters.numpy().tobytes(), vector)
+            lacking = [rank for rank in group.others if versions[rank] < max(versions)]
+            group.give(lacking, *self._replica.packed(group.roster))
+        elif self.version < max(versions):
+            message, buffers = group.take(source, protocol.Adopt, self._wait)
+            try:
+                self._replica.adopt(cast(protocol.Adopt, message), buffers)
+            except ProtocolError as error:
+                raise GroupBroken(str(error)) from None
 
     # --- the coordinator
 

@@ -22,8 +22,8 @@ import zmq
 from mirage.elastic.runtime import folder, layout, process, protocol, slices, snapshots, wire
 from mirage.elastic.runtime.forwarder import Forwarder
 from mirage.elastic.runtime.protocol import Message, Peer, ProtocolError, TrainingJob
-from mirage.elastic.runtime.slices import ServedSlice
-from mirage.elastic.runtime.snapshots import PARAMETER, Buffers
+from mirage.elastic.runtime.slices import ServedSlice, adopted, adoption
+from mirage.elastic.runtime.snapshots import Buffers
 from mirage.errors import MirageError
 
 log = logging.getLogger(__name__)
@@ -228,7 +228,7 @@ class ParameterServer:
     def _take_push(self, message: protocol.Push, buffers: list[memoryview]) -> None:
         if message.incarnation != self.incarnation or self.job is None:
             return
-        sizes = self._sizes(message.slices)
+        sizes = layout.sizes_of(self._geometry, message.slices)
         self._check_nodes(message, buffers, sum(sizes))
         for node, buffer in zip(message.nodes, buffers, strict=True):
             pieces = torch.split(torch.frombuffer(buffer, dtype=torch.float32), sizes)
@@ -238,11 +238,6 @@ class ParameterServer:
                     held.add(node, piece)
         self._rate = message.rate
         self._advance()
-
-    def _sizes(self, slices: tuple[int, ...]) -> list[int]:
-        if not slices or max(slices) >= len(self._geometry):
-            raise ProtocolError("slices: none, or one that is out of range.")
-        return [self._geometry[index].size for index in slices]
 
     def _check_nodes(self, message: protocol.Push, buffers: list[memoryview], size: int) -> None:
         assert self.job is not None
@@ -257,27 +252,11 @@ class ParameterServer:
         scaling = self._scaling
         if scaling is None or message.scaling != scaling.scaling:
             return
-        found = self._unpack(message, buffers)
+        found = adopted(self._geometry, message, buffers)
         self._incoming |= {index: (each, message.version) for index, each in found.items()}
         if 0 in found:
             self._losses, self._losses_from = list(message.losses), message.losses_from
         self.coordinator.send(protocol.Adopted(scaling=message.scaling, slices=tuple(found)))
-
-    def _unpack(self, message: protocol.Adopt, buffers: list[memoryview]) -> dict[int, Buffers]:
-        """Raises ProtocolError: buffers of another number or size than the slices' state has."""
-        sizes = self._sizes(message.slices)
-        pairs = zip(message.slices, sizes, message.state, strict=False)
-        names = [(index, size, name) for index, size, state in pairs for name in state]
-        if len(names) != len(buffers) or len(message.state) != len(sizes):
-            raise ProtocolError(f"adopt: {len(buffers)} buffers for {len(names)} names.")
-        found: dict[int, Buffers] = {}
-        for (index, size, name), buffer in zip(names, buffers, strict=True):
-            if len(buffer) not in (4, 4 * size):
-                raise ProtocolError(f"adopt: {name} of slice {index} has {len(buffer)} bytes.")
-            found.setdefault(index, {})[name] = np.frombuffer(buffer, dtype=np.float32)
-        if any(PARAMETER not in each for each in found.values()):
-            raise ProtocolError("adopt: a slice without parameters.")
-        return found
 
     # --- progress
 
@@ -356,20 +335,16 @@ class ParameterServer:
     def _hand_over(
         self, connection: wire.PeerConnection, scaling: protocol.Prepare, taken: list[int]
     ) -> None:
-        buffers = [self.slices[index].moving_buffers() for index in taken]
         first = 0 in taken
-        connection.send(
-            protocol.Adopt(
-                scaling=scaling.scaling,
-                incarnation=self.incarnation,
-                version=scaling.clock,
-                slices=tuple(taken),
-                state=tuple(tuple(each) for each in buffers),
-                losses=tuple(self._losses) if first else (),
-                losses_from=self._losses_from if first else 0,
-            ),
-            [values for each in buffers for values in each.values()],
+        message, buffers = adoption(
+            {index: self.slices[index].moving_buffers() for index in taken},
+            scaling=scaling.scaling,
+            incarnation=self.incarnation,
+            version=scaling.clock,
+            losses=tuple(self._losses) if first else (),
+            losses_from=self._losses_from if first else 0,
         )
+        connection.send(message, buffers)
 
     # --- snapshots
 

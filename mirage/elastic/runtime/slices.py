@@ -6,7 +6,7 @@ of the same size wherever it lies, so its bits do not depend on the number of se
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import torch
 
 from mirage.elastic.runtime import layout
 from mirage.elastic.runtime.layout import Slice
-from mirage.elastic.runtime.protocol import Node, TrainingJob
+from mirage.elastic.runtime.protocol import Adopt, Node, ProtocolError, TrainingJob
 from mirage.elastic.runtime.snapshots import PARAMETER, Array, Buffers
 from mirage.errors import InputError
 
@@ -44,6 +44,35 @@ def options_of(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Any], ...]:
         {key: _plain(value) for key, value in group.items() if key not in _HOW}
         for group in optimizer.param_groups
     )
+
+
+def adoption(slices: Mapping[int, Buffers], **facts: Any) -> tuple[Adopt, list[Array]]:
+    """Slices with their state as a message and its buffers. ``facts``: its other fields."""
+    state = tuple(tuple(each) for each in slices.values())
+    message = Adopt(slices=tuple(slices), state=state, **facts)
+    return message, [values for each in slices.values() for values in each.values()]
+
+
+def adopted(
+    geometry: Sequence[Slice], message: Adopt, buffers: Sequence[memoryview]
+) -> dict[int, Buffers]:
+    """The reverse of `adoption`. ``geometry``: of all slices.
+
+    Raises ProtocolError: buffers of another number or size than the slices' state has.
+    """
+    sizes = layout.sizes_of(geometry, message.slices)
+    pairs = zip(message.slices, sizes, message.state, strict=False)
+    names = [(index, size, name) for index, size, state in pairs for name in state]
+    if len(names) != len(buffers) or len(message.state) != len(sizes):
+        raise ProtocolError(f"adopt: {len(buffers)} buffers for {len(names)} names.")
+    found: dict[int, Buffers] = {}
+    for (index, size, name), buffer in zip(names, buffers, strict=True):
+        if len(buffer) not in (4, 4 * size):
+            raise ProtocolError(f"adopt: {name} of slice {index} has {len(buffer)} bytes.")
+        found.setdefault(index, {})[name] = np.frombuffer(buffer, dtype=np.float32)
+    if any(PARAMETER not in each for each in found.values()):
+        raise ProtocolError("adopt: a slice without parameters.")
+    return found
 
 
 def warm_up() -> None:

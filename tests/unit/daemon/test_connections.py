@@ -21,12 +21,11 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from mirage.daemon import connections
-from mirage.daemon.connections import Connection, Connections
+from mirage import peers
 from mirage.daemon.host_names import is_known, known_names
 from mirage.daemon.metrics import MOST_SCRAPERS, SCRAPES_EACH, Metrics, exposed
 from mirage.daemon.socket import MOST_ASKERS, QUESTIONS_EACH, Source, ask, serving
-from mirage.peers import allow_files, holder
+from mirage.peers import Connection, Connections, allow_files, holder
 from mirage.store.repository import SqlStore
 from mirage.web.server import VISITORS, VISITS_EACH, served
 
@@ -196,7 +195,7 @@ def test_a_hundred_connections_that_ask_nothing(
 def test_who_trickles_is_hung_up_on(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "ASK_S", 0.5)
+    monkeypatch.setattr(peers, "ASK_S", 0.5)
     monkeypatch.setattr("mirage.web.server.IDLE_S", 1)
     monkeypatch.setattr("mirage.web.server.CHECK_S", 1)
     with crowd_at(kind, tmp_path) as (target, _), connected(target) as connection:

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import socket
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import zmq
 
 from mirage.elastic.runtime import addresses, folder, layout, protocol, replica
 from mirage.elastic.runtime.client import Client
 from mirage.elastic.runtime.local import COORDINATOR, LocalJob
-from mirage.elastic.runtime.process_group import GroupBroken, Rendezvous, ReplicaGroup, all_reduce
+from mirage.elastic.runtime.process_group import (
+    GroupBroken,
+    Links,
+    ReplicaGroup,
+    Wait,
+    all_reduce,
+)
 from mirage.elastic.runtime.protocol import ALL_REDUCE, SERVER, WORKER
-from tests.unit.elastic.runtime.members import JOB, SLICES, Player, Stage
+from tests.unit.elastic.runtime.members import JOB, PATIENCE_S, SLICES, Player, Stage
 from tests.unit.elastic.runtime.test_job import END_S, active, outcome, run, script, until
 
 __all__ = ["script"]
@@ -169,7 +179,8 @@ def test_a_replica_moves_with_its_optimiser_state() -> None:
     made.set({i: {"parameter": values[s.first : s.last]} for i, s in enumerate(layout.cut(JOB))}, 4)
     made.update(torch.ones(600), 0.5, 1.0)
     other = replica.Replica(JOB)
-    other.unpack(*made.pack())
+    message, buffers = made.packed(roster=3)
+    other.adopt(message, [memoryview(each.tobytes()) for each in buffers])
     for each in (made, other):
         each.update(torch.full((600,), 2.0), 0.25, 1.0)
     assert (other.version, other.losses) == (6, [0.5, 0.25])
@@ -179,7 +190,6 @@ def test_a_replica_moves_with_its_optimiser_state() -> None:
 
 @pytest.mark.parametrize("size", [1, 3])
 def test_a_sum_does_not_depend_on_who_takes_part(tmp_path: Path, size: int) -> None:
-    pytest.importorskip("torchft")
     shards = 6
     gradients = torch.randn(shards, 100, generator=torch.Generator().manual_seed(2))
     want = layout.total({(i, i + 1): gradients[i] for i in range(shards)}, 0, shards, torch.add)
@@ -192,71 +202,135 @@ def test_a_sum_does_not_depend_on_who_takes_part(tmp_path: Path, size: int) -> N
         leaves = {(i, i + 1): gradients[i] for i in range(shards)}
         return {n: (layout.total(leaves, *n, torch.add), 0.0) for n in covers[rank]}
 
-    groups = form(tmp_path, size)
-    found = together(
-        lambda r: all_reduce(groups[r], covers, own(r), 100, shards, lambda _work: None), size
-    )
+    with crowd(tmp_path, size) as groups:
+        found = together(
+            lambda r: all_reduce(groups[r], covers, own(r), 100, shards, watchful(groups[r])), size
+        )
     assert want is not None
     assert all(torch.equal(each, want) for each in found)
 
 
-def test_garbage_at_a_groups_ports_does_not_disturb_it(tmp_path: Path) -> None:
-    pytest.importorskip("torchft")
-    before = listening()
-    groups = form(tmp_path, 2)
+def test_strangers_at_a_groups_ports_get_nothing_and_disturb_nobody(tmp_path: Path) -> None:
+    """Without keys: garbage, a CURVE handshake with keys of their own, a plain ZeroMQ socket that
+    claims to be a member, as soon as the ports are open.
+    """
     rng = random.Random(4)
-    ports = listening() - before
-    assert len(ports) >= 2
-    for port in ports:
+    strangers: list[Any] = []
+
+    def attack(links: Links, victim: str) -> None:
+        port = int(links.endpoints[0].rpartition(":")[2])
         for _ in range(20):
             with socket.create_connection(("127.0.0.1", port), timeout=5) as raw:
                 raw.sendall(rng.randbytes(rng.choice([0, 1, 7, 64, 3000])))
-    rows = together(lambda r: groups[r].gather(torch.tensor([float(r)]), lambda _work: None), 2)
-    assert [each.tolist() for each in rows] == 2 * [[[0.0], [1.0]]]
+        own = folder.create_folder(tmp_path / f"stranger-{port}")
+        for keys in (own, None):
+            made = strange.socket(zmq.DEALER)
+            made.identity, made.linger = victim.encode(), 0
+            if keys:
+                made.curve_serverkey = keys.listener_public.encode()
+                made.curve_publickey = keys.member_public.encode()
+                made.curve_secretkey = keys.member_secret.encode()
+            made.connect(f"tcp://127.0.0.1:{port}")
+            poison = torch.full((1,), 666.0).numpy()
+            message = protocol.Piece(roster=1)
+            made.send_multipart(protocol.split(protocol.encode(message, [poison])))
+            strangers.append(made)
+
+    strange: zmq.Context[Any] = zmq.Context()
+    with crowd(tmp_path, 2, before=attack) as groups:
+        for _ in range(3):
+            rows = together(
+                lambda r: groups[r].gather(torch.tensor([float(r)]), watchful(groups[r])), 2
+            )
+            assert [each.tolist() for each in rows] == 2 * [[[0.0], [1.0]]]
+        assert not any(each.poll(300) for each in strangers)
+    for each in strangers:
+        each.close()
+    strange.term()
+
+
+def test_a_member_of_another_size_breaks_the_group(tmp_path: Path) -> None:
+    def gather(rank: int) -> Any:
+        with pytest.raises(GroupBroken, match="sent another size"):
+            groups[rank].gather(torch.zeros(1 + rank), watchful(groups[rank]))
+
+    with crowd(tmp_path, 2) as groups:
+        together(gather, 2)
+
+
+@pytest.mark.parametrize(
+    ("end", "words"),
+    [
+        (lambda group: group.close(), "s0 has left"),
+        (lambda group: group._links.close(), "s0 is gone"),
+    ],
+)
+def test_who_leaves_or_dies_breaks_the_group_at_once(
+    tmp_path: Path, end: Callable[[ReplicaGroup], None], words: str
+) -> None:
+    with crowd(tmp_path, 3) as groups:
+        end(groups[0])
+        for group in groups[1:]:
+            with pytest.raises(GroupBroken, match=words):
+                group.gather(torch.zeros(1), watchful(group))
 
 
 def test_a_group_that_is_not_complete_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("torchft")
-    monkeypatch.setattr("mirage.elastic.runtime.process_group.FORM_S", 0.5)
-    store = Rendezvous()
-    peers = [peer(store, f"s{rank}") for rank in range(2)]
-    with pytest.raises(GroupBroken, match="was not formed"):
-        ReplicaGroup(peers, "s0", 1, folder.create_folder(tmp_path / "job"))
+    with crowd(tmp_path, 2) as groups:
+        monkeypatch.setattr("mirage.elastic.runtime.process_group.FORM_S", 0.5)
+        with pytest.raises(GroupBroken, match="s1 did not come"):
+            groups[0].gather(torch.zeros(1), watchful(groups[0]))
+    gone = replace(groups[0].peers[1], session="s2", endpoints=("tcp://127.0.0.1:9",))
+    context: zmq.Context[Any] = zmq.Context()
+    links = Links(context, folder.load_keys(tmp_path / "job"), "s0")
+    with pytest.raises(GroupBroken, match="no answer at"):
+        ReplicaGroup([groups[0].peers[0], gone], "s0", 2, links)
+    links.close()
+    context.term()
 
 
-def listening() -> set[int]:
-    """Ports that this process listens on."""
-    rows = [
-        line.split()
-        for name in ("tcp", "tcp6")
-        for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]
-    ]
-    mine = {str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()}
-    return {
-        int(row[1].rpartition(":")[2], 16)
-        for row in rows
-        if row[3] == "0A" and f"socket:[{row[9]}]" in mine
-    }
+def watchful(group: ReplicaGroup) -> Wait:
+    """Waits for the group alone, a test's whole patience."""
+
+    def wait(is_over: Callable[[], bool]) -> None:
+        end = time.monotonic() + PATIENCE_S
+        while not is_over():
+            assert time.monotonic() < end, "it did not happen"
+            group._links.socket.poll(50)
+
+    return wait
 
 
-_stores: list[Rendezvous] = []
-
-
-def peer(store: Rendezvous, session: str) -> protocol.Peer:
-    return protocol.Peer(
-        name=session, session=session, endpoints=store.endpoints, boot_id=addresses.boot_id()
-    )
-
-
-def form(tmp_path: Path, size: int) -> list[ReplicaGroup]:
-    """A group whose members are threads."""
-    store = Rendezvous()
-    _stores.append(store)
+@contextlib.contextmanager
+def crowd(
+    tmp_path: Path, size: int, before: Callable[[Links, str], None] = lambda _links, _victim: None
+) -> Iterator[list[ReplicaGroup]]:
+    """A group of members in this process. ``before``: called with each one's links, and the session
+    of another member, before they connect.
+    """
     keys = folder.create_folder(tmp_path / "job")
-    peers = [peer(store, f"s{rank}") for rank in range(size)]
-    return together(lambda rank: ReplicaGroup(peers, f"s{rank}", 1, keys), size)
+    contexts: list[zmq.Context[Any]] = [zmq.Context() for _ in range(size)]
+    links = [Links(context, keys, f"s{rank}") for rank, context in enumerate(contexts)]
+    peers = [
+        protocol.Peer(
+            name=f"s{rank}",
+            session=f"s{rank}",
+            endpoints=each.endpoints,
+            boot_id=addresses.boot_id(),
+        )
+        for rank, each in enumerate(links)
+    ]
+    for rank, each in enumerate(links):
+        before(each, f"s{(rank + 1) % size}")
+    try:
+        yield [ReplicaGroup(peers, f"s{rank}", 1, each) for rank, each in enumerate(links)]
+    finally:
+        for each, context in zip(links, contexts, strict=True):
+            if not each.socket.closed:
+                each.close()
+            context.term()
 
 
 def together(act: Any, size: int) -> list[Any]:
@@ -293,7 +367,6 @@ def storm(job: LocalJob) -> None:
 def test_workers_that_come_and_go_leave_every_bit_as_parameter_servers_have_it(
     tmp_path: Path, script: Path
 ) -> None:
-    pytest.importorskip("torchft")
     calm = run(tmp_path / "servers", script, 0.0, lambda _job: None)
     path = tmp_path / "reduced"
     hurry = path.with_suffix(".hurry")

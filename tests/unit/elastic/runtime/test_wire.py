@@ -1,19 +1,24 @@
 from __future__ import annotations
 
+import contextlib
 import random
 import socket
 import stat
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import zmq
 
 from mirage.elastic.runtime import addresses, folder, protocol, wire
 from mirage.elastic.runtime.folder import Keys
 from mirage.errors import InputError
+
+GREETING = b"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03\x00CURVE".ljust(64, b"\x00")
 
 
 @pytest.fixture
@@ -98,10 +103,9 @@ def test_scanners_and_garbage_do_not_disturb_members(context: zmq.Context[Any], 
     listener = wire.Listener(context, keys)
     member = connect(context, keys, listener)
     rng = random.Random(3)
-    greeting = b"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03\x00CURVE".ljust(64, b"\x00")
     for round_number in range(150):
         with socket.create_connection(("127.0.0.1", listener.port), timeout=5) as raw:
-            start = greeting[: rng.randrange(65)] if round_number % 2 else b""
+            start = GREETING[: rng.randrange(65)] if round_number % 2 else b""
             raw.sendall(start + rng.randbytes(rng.choice([0, 1, 30, 300, 5000])))
     assert not arrives(listener, 100)
     member.send(protocol.StatusQuery())
@@ -109,12 +113,89 @@ def test_scanners_and_garbage_do_not_disturb_members(context: zmq.Context[Any], 
     listener.close()
 
 
+def test_a_stranger_fills_no_memory(context: zmq.Context[Any], keys: Keys) -> None:
+    """A frame of a claimed GiB, before the handshake."""
+    listener = wire.Listener(context, keys)
+    taken = 0
+    with socket.create_connection(("127.0.0.1", listener.port), timeout=5) as raw:
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)
+        raw.sendall(GREETING)
+        raw.sendall(b"\x06" + (1 << 30).to_bytes(8, "big"))
+        with contextlib.suppress(OSError):  # hung up on
+            while taken < 1 << 30:
+                taken += raw.send(bytes(1 << 20))
+    assert taken < 64 << 20, "only the kernel's own buffers"
+    listener.close()
+
+
+@pytest.mark.parametrize(("handshake_s", "most"), [(1000.0, 2 * wire.YOUNG_EACH + 16), (1.0, 16)])
+def test_idle_connections_end_and_keep_no_member_out(
+    context: zmq.Context[Any],
+    keys: Keys,
+    monkeypatch: pytest.MonkeyPatch,
+    handshake_s: float,
+    most: int,
+) -> None:
+    monkeypatch.setattr(wire, "HANDSHAKE_S", handshake_s)
+    listener = wire.Listener(context, keys)
+    before = open_files()
+    idle = [socket.create_connection(("127.0.0.1", listener.port)) for _ in range(200)]
+    member = connect(context, keys, listener)
+    member.send(protocol.StatusQuery())
+    assert arrives(listener, 60_000)
+    until(lambda: open_files() - before - len(idle) <= most)
+    for each in idle:
+        each.close()
+    member.send(protocol.StatusQuery())
+    assert arrives(listener, 60_000), "a member stays"
+    listener.close()
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def until(reached: Callable[[], bool]) -> None:
+    end = time.monotonic() + 120
+    while not reached():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.02)
+
+
+def test_large_buffers_arrive_whole(context: zmq.Context[Any], keys: Keys) -> None:
+    listener = wire.Listener(context, keys)
+    member = connect(context, keys, listener)
+    sent = [np.arange(size, dtype=np.float32) for size in (0, 1, 3 << 20, 7)]
+    member.send(protocol.Piece(roster=1), sent)
+    assert listener.socket.poll(60_000)
+    received = listener.receive()
+    assert received is not None
+    assert [bytes(each) for each in received[2]] == [each.tobytes() for each in sent]
+    listener.close()
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [],
+        [b"1234567"],
+        [(5).to_bytes(8, "little"), b"1234"],
+        [(5).to_bytes(8, "little"), b"123456"],
+        [(5).to_bytes(8, "little"), b"12345", b"6"],
+        [(2**63).to_bytes(8, "little"), b"12345"],
+    ],
+)
+def test_frames_that_do_not_fit_their_sizes_are_dropped(frames: list[bytes]) -> None:
+    with pytest.raises(protocol.ProtocolError, match="frames: "):
+        protocol.joined([memoryview(each) for each in frames])
+
+
 def test_garbage_from_a_holder_of_the_keys_is_dropped(
     context: zmq.Context[Any], keys: Keys
 ) -> None:
     listener = wire.Listener(context, keys)
     member = connect(context, keys, listener)
-    member.socket.send_multipart([b"\xff", b"x"])
+    member.send_parts([b"\xff", b"x"])
     member.send(protocol.StatusQuery())
     assert listener.socket.poll(10_000)
     with pytest.raises(protocol.ProtocolError, match="not JSON"):
