@@ -9,7 +9,9 @@ import argparse
 import importlib
 import multiprocessing
 import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +27,8 @@ _PACKAGE = "mirage.elastic.runtime"
 
 
 class LocalJob:
-    """Starts, kills and waits for the processes of one job. Ends them all when left.
+    """Starts, kills and waits for the processes of one job. Ends them all when left, and when this
+    process ends in whatever way.
 
     Each is forked from one process that has imported everything, so a start takes no seconds.
     """
@@ -109,12 +112,20 @@ class LocalJob:
 
 def _member(role: str, command: list[str], log: str) -> None:
     """The whole life of a member's process."""
+    threading.Thread(target=_end_with_the_launcher, daemon=True).start()
     if log:
         descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(descriptor, 1)
         os.dup2(descriptor, 2)
     module = importlib.import_module(f"{_PACKAGE}.{role}")
     sys.exit(module.main(command))
+
+
+def _end_with_the_launcher() -> None:
+    """A launcher that a signal ends does not leave its `with` block."""
+    if launcher := multiprocessing.parent_process():
+        launcher.join()
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _run(given: argparse.Namespace) -> None:

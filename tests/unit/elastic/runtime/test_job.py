@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -179,3 +180,31 @@ def test_a_client_without_a_coordinator_says_so(tmp_path: Path) -> None:
         pytest.raises(NoCoordinator, match=r"start it again in the same folder"),
     ):
         client.status(timeout_s=0.2)
+
+
+LAUNCH = """\
+import sys, time
+from pathlib import Path
+from mirage.elastic.runtime.local import COORDINATOR, LocalJob
+
+if __name__ == "__main__":
+    with LocalJob(Path(sys.argv[1]), ["none.py"]) as job:
+        job.start_coordinator()
+        print(job.processes[COORDINATOR].pid, flush=True)
+        time.sleep(3600)
+"""
+
+
+@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGKILL])
+def test_a_launcher_that_a_signal_ends_leaves_nobody_behind(tmp_path, sign):
+    (tmp_path / "launch.py").write_text(LAUNCH)
+    command = [sys.executable, str(tmp_path / "launch.py"), str(tmp_path / "job")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as launcher:
+        assert launcher.stdout is not None
+        member = Path(f"/proc/{int(launcher.stdout.readline())}/stat")
+        assert member.exists()
+        launcher.send_signal(sign)
+    end = time.monotonic() + END_S
+    while member.exists() and member.read_text().rpartition(")")[2].split()[0] != "Z":
+        assert time.monotonic() < end
+        time.sleep(0.05)
