@@ -138,7 +138,9 @@ class Job:
     begin_s: int | None = None
     """The begin time that its owner gave it (`sbatch --begin`), while that is still to come."""
     start_s: int | None = None
-    """When it started; None while pending (Slurm's estimate is not kept)."""
+    """When it started; None while pending."""
+    planned_s: int | None = field(default=None, compare=False)
+    """When Slurm plans to start a pending job (squeue's StartTime, by backfill); None: no plan yet."""
     end_s: int | None = None
     """When it ended; None while it has not."""
     dependency: str = ""

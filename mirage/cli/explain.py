@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 
 from rich.markup import escape
 
@@ -38,6 +39,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _job(text: str) -> int:
     """Raises InputError: neither a job nor a chain."""
+    if re.fullmatch(r"\d+_(\d+|\[.*)", text):
+        raise InputError(
+            f"{text} is of a job array, which is no link of a chain: `mirage when {text}` says when it"
+            " starts"
+        )
     if not text.isdecimal():
         return job_of(resolve_chain(text))
     if not 0 < int(text) <= MAX_JOB_ID:

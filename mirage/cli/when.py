@@ -4,26 +4,34 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mirage.chain.durations import format_duration, parse_time_limit
+from mirage.chain.tag import MAX_JOB_ID
 from mirage.cli.slurm_access import adapter_config, slurm_of, slurm_user, survey_of
 from mirage.cli.table import console, when
 from mirage.errors import InputError
+from mirage.slurm.parsing import array_tasks
 from slurm_sim.cli.arguments import positive
 
 if TYPE_CHECKING:  # numpy and the simulator take a second to import
     from mirage.provision.starts.answer import StartAnswer
 
 Json = dict[str, Any]
+_JOB = re.compile(r"\d{1,15}(_(\d{1,9}|\[.*\]))?", re.ASCII)
 WORTH_S = 600
 """Smaller differences between shapes are not told."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "job", nargs="?", type=positive, metavar="JOB", help="id of a job in the queue"
+        "job",
+        nargs="?",
+        type=job_name,
+        metavar="JOB",
+        help="id of a job in the queue, as squeue prints it: 60, of array tasks 60_2 or 60_[3-9]",
     )
     shape = parser.add_argument_group("shape of a job that is not in the queue")
     shape.add_argument("-N", "--nodes", type=positive, metavar="N", help="nodes (default: 1)")
@@ -59,6 +67,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="output as JSON (docs/cli.md)")
 
 
+def job_name(text: str) -> tuple[int, str]:
+    """For argparse: a job's id and an array task's index, as squeue prints them; the first of several
+    tasks.
+    """
+    try:
+        if not _JOB.fullmatch(text) or not 0 < int(text.partition("_")[0]) <= MAX_JOB_ID:
+            raise ValueError
+        return int(text.partition("_")[0]), array_tasks(text)[0]
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"expected a job id as squeue prints it (60, 60_2, 60_[3-9]), got {text!r}"
+        ) from None
+
+
 def _limit(text: str) -> int:
     try:
         limit_s = parse_time_limit(text)
@@ -72,7 +94,7 @@ def _limit(text: str) -> int:
 def run(args: argparse.Namespace) -> int:
     has_shape = (args.nodes, args.time, args.partition) != (None, None, None)
     if args.job is not None and has_shape:
-        raise InputError(f"give either job {args.job} or a shape (-N, -t, -p), not both.")
+        raise InputError(f"give either job {args.job[0]} or a shape (-N, -t, -p), not both.")
     if args.job is None and not has_shape:
         raise InputError("give a job id, or a shape: -N 8 -t 48:00:00 -p PARTITION.")
     found = _answer(args)
@@ -93,9 +115,11 @@ def _answer(args: argparse.Namespace) -> StartAnswer:
     usual = SITE_FILE if not user_file().exists() and is_there(SITE_FILE) else user_file()
     config = load(None, usual).config
     reach = adapter_config()
+    survey = survey_of(reach)
     sources = StartSources(
         cluster=slurm_of(reach),
-        describe=survey_of(reach).cluster,
+        describe=survey.cluster,
+        reservations=survey.reservations,
         user=slurm_user(reach),
         model=args.model or config.policy.model,
         calibration=read_calibration(args.calibration) if args.calibration else AS_IT_IS,
@@ -104,7 +128,7 @@ def _answer(args: argparse.Namespace) -> StartAnswer:
         warn=lambda text: errors.print(f"mirage when: {text}", markup=False),
     )
     if args.job is not None:
-        return sources.of_job(args.job)
+        return sources.of_job(*args.job)
     return sources.of_shape(StartQuestion(args.nodes or 1, args.time, args.partition))
 
 
@@ -131,7 +155,8 @@ def _record(found: StartAnswer) -> Json:
 def _show(found: StartAnswer) -> None:
     first = found.forecasts[0]
     low_s, middle_s, high_s = first.forecast.wait_s
-    what = f"job {found.job_id} ({first.shape})" if found.job_id else str(first.shape)
+    name = f"job {found.job_id}{found.task and '_' + found.task}"
+    what = f"{name} ({first.shape})" if found.job_id else str(first.shape)
     console.print(
         f"{what}: starts in {_range(low_s, high_s)} (80 %), as likely before as after"
         f" {when(found.at_s + round(middle_s))} (in {format_duration(middle_s)})",

@@ -23,6 +23,8 @@ LATE_S = 600
 SHARE = 0.1
 """Fewer nodes than this, of those in use, may have changed between squeue and sinfo."""
 SHOWN = 3
+RESERVED = "reserved"
+"""The kind of jobs that are kept back for a reservation."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +41,10 @@ class Disagreement:
 
     def __str__(self) -> str:
         """With some of its jobs, for who may see them."""
-        names = [f"{job.job_id} of {job.user}" for job in self.jobs[:SHOWN]]
+        names = [
+            f"{job.job_id}{job.array_task and '_' + job.array_task} of {job.user}"
+            for job in self.jobs[:SHOWN]
+        ]
         names += ["..."] * (len(self.jobs) > SHOWN)
         return f"{self.what} (job {', '.join(names)})" if names else self.what
 
@@ -162,7 +167,7 @@ def _kept_free(snapshot: Snapshot) -> Iterator[Disagreement]:
     ]
     if kept:
         yield Disagreement(
-            kind="reserved",
+            kind=RESERVED,
             what=f"{_jobs(kept, 'waits', 'wait')} for {kept[0].reason}, though enough nodes are idle",
             why="A reservation or a maintenance lies ahead; policies don't plan with it.",
             do="`scontrol show reservation`; shorter jobs start before it.",

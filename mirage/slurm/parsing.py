@@ -239,6 +239,7 @@ def queued_job(fields: Sequence[str], now_s: int) -> Job:
         eligible_s=_eligible(eligible_s, start_s, end_s or now_s),
         begin_s=_begin(eligible_s, start_s, end_s or now_s),
         start_s=start_s,
+        planned_s=_planned(shown, state, now_s),
         end_s=end_s,
         dependency="" if shown["Dependency"] == "(null)" else shown["Dependency"],
         priority=_number(priority or "0"),
@@ -288,6 +289,11 @@ def _queued_times(
     if state not in _ENDED:
         end_s = None  # when the limit will end it
     return eligible_s, start_s, end_s
+
+
+def _planned(shown: Mapping[str, str], state: JobState, now_s: int) -> int | None:
+    at_s = _time(shown["StartTime"]) if state in _NOT_STARTED else None
+    return at_s if at_s is not None and at_s > now_s else None
 
 
 def _accounted_jobs(fields: Sequence[str], now_s: int) -> list[Job]:

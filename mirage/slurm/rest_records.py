@@ -83,7 +83,8 @@ def _queue_row(job: Record, task: str) -> list[str]:
         _text(job, "tres_alloc_str") or _text(job, "tres_req_str"),
         _text(job, "nodes"),
         _text(job, "dependency") or "(null)",
-        _text(job, "state_reason") or "None",
+        # As squeue: where slurmctld describes the reason, that.
+        _text(job, "state_description") or _text(job, "state_reason") or "None",
         _text(job, "name") or "(null)",
         _text(job, "comment") or "(null)",
     ]
@@ -208,6 +209,17 @@ def partition_line(record: Record) -> str:
         "State": (_upper(state_of) or ["UP"])[0],
     }
     return _line(words)
+
+
+def reservation(record: Record) -> dict[str, str]:
+    """A reservation as `scontrol show reservation` shows it."""
+    return {
+        "reservationname": _text(record, "name"),
+        "starttime": number(record.get("start_time")),
+        "endtime": number(record.get("end_time")),
+        "nodes": _text(record, "node_list"),
+        "users": _text(record, "users") or "(null)",
+    }
 
 
 def _exclusive(record: Record) -> str:

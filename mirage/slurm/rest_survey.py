@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 from mirage.domain import Settings
 from mirage.errors import ClusterNonsense, ClusterUnavailable
 from mirage.slurm import failures, rest_records
+from mirage.slurm.reservations import reservation_of
 from mirage.slurm.rest_client import RestClient
 from mirage.slurm.rest_cluster import NOTHING_FOUND, RestCluster, client_of
 from mirage.slurm.survey import JobLimits, SlurmAbout, noted
 from slurm_sim.clusters.scontrol import read_live_nodes
-from slurm_sim.config import ClusterConfig
+from slurm_sim.config import ClusterConfig, Reservation
 from slurm_sim.seconds import DAY_S
 
 if TYPE_CHECKING:
@@ -57,6 +58,11 @@ class RestSurvey:
                 "\n".join(map(rest_records.partition_line, partitions)),
             )
         )
+
+    def reservations(self) -> tuple[Reservation, ...]:
+        records = self._records("slurm", "reservations", "reservations")
+        found = (reservation_of(rest_records.reservation(record)) for record in records)
+        return tuple(each for each in found if each is not None)
 
     def admin_level(self, user: str) -> str:
         """`None`, `Operator` or `Administrator`; empty for a user that accounting does not know."""

@@ -16,9 +16,10 @@ from mirage.domain import Settings
 from mirage.errors import ClusterError, ClusterNonsense, ClusterUnavailable
 from mirage.slurm import argv, failures, parsing
 from mirage.slurm.oddities import note_once
+from mirage.slurm.reservations import ARGV, parse_reservations
 from mirage.slurm.runner import Runner
 from slurm_sim.clusters import ClusterDescription, NoteKind, read_live
-from slurm_sim.config import ClusterConfig
+from slurm_sim.config import ClusterConfig, Reservation
 from slurm_sim.errors import InvalidCluster
 from slurm_sim.seconds import DAY_S
 
@@ -67,6 +68,9 @@ class SiteSurvey(Protocol):
     def cluster(self) -> ClusterConfig:
         """The cluster as slurmctld describes it, for the simulator."""
 
+    def reservations(self) -> tuple[Reservation, ...]:
+        """Of nodes, those that are over too."""
+
     def admin_level(self, user: str) -> str:
         """`None`, `Operator` or `Administrator`; empty for a user that accounting does not know."""
 
@@ -104,6 +108,9 @@ class Survey:
     def cluster(self) -> ClusterConfig:
         """The cluster as slurmctld describes it, for the simulator. Raises ClusterError."""
         return noted(lambda: read_live(self.config(), self.nodes(), self.partitions()))
+
+    def reservations(self) -> tuple[Reservation, ...]:
+        return parse_reservations(self._read(ARGV))
 
     def admin_level(self, user: str) -> str:
         """`None`, `Operator` or `Administrator`; empty for a user that accounting does not know."""

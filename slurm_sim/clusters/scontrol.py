@@ -154,6 +154,19 @@ def _settings(text: str) -> tuple[Entries, list[Note]]:
     return set_entries(entries), strange
 
 
+def attributes(line: str) -> dict[str, str]:
+    """The values of a record's line, by their keys in lower case."""
+    return {key.lower(): value for key, value in _pairs(line).items()}
+
+
+def _pairs(line: str) -> dict[str, str]:
+    pieces = ATTRIBUTE.split(line)
+    found: dict[str, str] = {}
+    for key, value in zip(pieces[1::2], pieces[2::2], strict=True):
+        found.setdefault(key, value.strip())
+    return found
+
+
 def _strange(line: str, where: str, expected: str) -> Note:
     return Note(NoteKind.UNKNOWN, line[:40], "", where, f"no line of {expected}; left out")
 
@@ -176,10 +189,7 @@ def _records(draft: Draft, text: str, source: str, first: str) -> Iterator[Entri
         if not line.strip():
             continue
         where = f"{source}:{number}"
-        pieces = ATTRIBUTE.split(line)
-        entries: Entries = {}
-        for key, value in zip(pieces[1::2], pieces[2::2], strict=True):
-            entries.setdefault(key.lower(), Entry(key, value.strip(), where))
+        entries = {key.lower(): Entry(key, value, where) for key, value in _pairs(line).items()}
         if next(iter(entries), None) != first:
             strange.append(_strange(line, where, f"`{source} -o`, one line each"))
             continue

@@ -181,7 +181,7 @@ def _squeue_field(job: Job, name: str) -> str:
     days, rest = divmod(job["limit"], 86400)
     return {
         "JobID": str(job["id"]),
-        "ArrayTaskID": "N/A",
+        "ArrayTaskID": job.get("task", "N/A"),
         "UserName": job["user"],
         "Partition": job["partition"],
         "Account": "research",
@@ -302,6 +302,9 @@ def scontrol(state: dict[str, Any], args: list[str], user: str) -> None:
         return
     if args == ["show", "partition", "-o"]:
         print(f"PartitionName=gpu MaxTime=2-00:00:00 Nodes={','.join(state['nodes'])} State=UP")
+        return
+    if args == ["show", "reservation", "-o"]:
+        print(state.get("reservations", "No reservations in the system"))
         return
     if args[0] == "requeue":
         _requeue(state, int(args[1]), user)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,9 +25,11 @@ from mirage.provision.starts.like_jobs import RECENT_S, forecast_from_like_jobs,
 from mirage.provision.starts.records import futures_of
 from mirage.provision.starts.regression import WaitRegression
 from mirage.reasons import ReasonKind, kind_of
+from mirage.slurm.agreement import RESERVED, of_records, of_snapshot, says_reserved
 from mirage.slurm.limits import LIMITS
+from mirage.slurm.reservations import hindrance, with_reservations
 from slurm_sim.admission import Admission
-from slurm_sim.config import ClusterConfig, Partition, named_nodes
+from slurm_sim.config import ClusterConfig, Partition, Reservation, named_nodes
 from slurm_sim.errors import InvalidJob, SimulationError
 from slurm_sim.jobs import JobSpec
 
@@ -52,6 +56,8 @@ class StartAnswer:
     """When the queue was read."""
     job_id: int | None
     """None: it is about a shape."""
+    task: str = ""
+    """Of a job array; empty: none was asked for."""
     forecasts: tuple[ShapeForecast, ...]
     """Of what was asked, then of shapes beside it."""
 
@@ -74,8 +80,11 @@ class StartSources:
     futures: int = 64
     warn: Callable[[str], None] = lambda _: None
 
+    reservations: Callable[[], Sequence[Reservation]] = tuple
+    """Raises ClusterError."""
+
     def of_shape(self, question: StartQuestion) -> StartAnswer:
-        snapshot = self.cluster.snapshot()
+        snapshot = self._snapshot()
         live = self._live(snapshot, question)
         shape = _checked(question, live)
         shapes = [shape, *_beside(shape, live)]
@@ -85,17 +94,50 @@ class StartSources:
             forecasts=tuple(self._forecasts(shapes, snapshot)),
         )
 
-    def of_job(self, job_id: int) -> StartAnswer:
-        snapshot = self.cluster.snapshot()
-        job = _pending(job_id, snapshot)
+    def of_job(self, job_id: int, task: str = "") -> StartAnswer:
+        """``task``: of a job array; empty: the first that is pending."""
+        snapshot = self._snapshot()
+        job, snapshot = _alone(_pending(job_id, task, snapshot), snapshot)
         shape = JobShape(nodes=job.nodes, time_limit_s=job.time_limit_s, partition=job.partition)
         records = self._records(snapshot)
         forecast = self._ahead_of_job(job, snapshot, records) or self._like(job, snapshot, records)
-        kept = _kept_back(job, forecast.method)
+        forecast = self._beside_reservations(job, snapshot, forecast)
+        kept = _kept_back(job, forecast.method) + _slurms_plan(job, snapshot.at_s, forecast)
         forecast = replace(forecast, reason=forecast.reason + kept)
-        return StartAnswer(
-            at_s=snapshot.at_s, job_id=job_id, forecasts=(ShapeForecast(shape, forecast),)
+        forecasts = (ShapeForecast(shape, forecast),)
+        return StartAnswer(at_s=snapshot.at_s, job_id=job_id, task=task, forecasts=forecasts)
+
+    def _snapshot(self) -> Snapshot:
+        snapshot = self.cluster.snapshot()
+        for each in of_snapshot(snapshot):
+            if each.kind != RESERVED:  # the answer says it
+                self.warn(f"Slurm's answers disagree: {each}. {each.why}")
+        return snapshot
+
+    @cached_property
+    def _reserved(self) -> Sequence[Reservation]:
+        try:
+            return self.reservations()
+        except ClusterError as error:
+            self.warn(f"reservations are not known: {error}")
+            return ()
+
+    def _beside_reservations(
+        self, job: Job, snapshot: Snapshot, forecast: StartForecast
+    ) -> StartForecast:
+        """Not before the job fits beside them."""
+        found = hindrance(job, snapshot, self._reserved)
+        if found is None or found.wait_s <= forecast.wait_s[0]:
+            return forecast
+        low_s, middle_s, high_s = (max(found.wait_s, wait_s) for wait_s in forecast.wait_s)
+        ends = time.strftime("%m-%d %H:%M", time.localtime(found.reservation.end_s))
+        reason = (
+            f"it would run into reservation {found.reservation.name}, which ends at {ends}, and Slurm"
+            " starts no such job before"
         )
+        if found.wait_s < forecast.wait_s[2]:
+            reason += f"; else {forecast.reason}"
+        return replace(forecast, wait_s=(low_s, middle_s, high_s), reason=reason)
 
     def _live(self, snapshot: Snapshot, question: StartQuestion) -> ClusterConfig:
         """As scontrol describes it; where that fails, as sinfo does, which names no default
@@ -121,11 +163,18 @@ class StartSources:
         found = self._ahead_of_shapes(jobs, snapshot, records) or [
             self._like(job, snapshot, records) for job in jobs
         ]
+        found = [
+            self._beside_reservations(job, snapshot, forecast)
+            for job, forecast in zip(jobs, found, strict=True)
+        ]
         return [ShapeForecast(*pair) for pair in zip(shapes, found, strict=True)]
 
     def _records(self, snapshot: Snapshot) -> list[Job]:
         try:
-            return self.cluster.accounting(snapshot.at_s - RECENT_S, snapshot.at_s)
+            records = self.cluster.accounting(snapshot.at_s - RECENT_S, snapshot.at_s)
+            for each in of_records(records, snapshot):
+                self.warn(f"Slurm's answers disagree: {each}. {each.why}")
+            return records
         except ClusterError as error:
             self.warn(f"only the jobs that run now are known: {error}")
             return []
@@ -207,6 +256,9 @@ class StartSources:
         futures = self._futures(records, snapshot.at_s)
         if futures is None:
             return None
+        if self._reserved:
+            cluster = with_reservations(futures.cluster, self._reserved)
+            futures = replace(futures, cluster=cluster)
         try:
             return ask(futures)
         except (InputError, SimulationError) as error:
@@ -274,11 +326,17 @@ def _is_possible(shape: JobShape, live: ClusterConfig) -> bool:
     return True
 
 
-def _pending(job_id: int, snapshot: Snapshot) -> Job:
+def _pending(job_id: int, task: str, snapshot: Snapshot) -> Job:
     """Raises InputError: it is not in the queue, or could never start as it is."""
-    job = snapshot.by_id.get(job_id)
-    if job is None:
+    jobs = [job for job in snapshot.jobs if job.job_id == job_id]
+    if not jobs:
         raise InputError(f"job {job_id} is not in the queue (squeue).")
+    job = next((job for job in jobs if task in ("", job.array_task)), None)
+    if job is None:
+        raise InputError(
+            f"task {task} of job array {job_id} does not wait in the queue; it may have started:"
+            f" squeue -j {job_id}_{task}."
+        )
     if not job.is_pending:
         raise InputError(f"job {job_id} is {job.state.value} already; it has started.")
     kind = kind_of(job.reason)
@@ -292,6 +350,24 @@ def _pending(job_id: int, snapshot: Snapshot) -> Job:
             f"job {job_id} is held ({job.reason}), so it does not start: scontrol release {job_id}."
         )
     return job
+
+
+def _alone(job: Job, snapshot: Snapshot) -> tuple[Job, Snapshot]:
+    """With an id of its own, as tasks have that Slurm has split off."""
+    if sum(each.job_id == job.job_id for each in snapshot.jobs) == 1:
+        return job, snapshot
+    own = replace(job, job_id=max(each.job_id for each in snapshot.jobs) + 1)
+    jobs = tuple(own if each is job else each for each in snapshot.jobs)
+    return own, replace(snapshot, jobs=jobs)
+
+
+def _slurms_plan(job: Job, now_s: int, forecast: StartForecast) -> str:
+    """Where Slurm says something else of this job."""
+    words = f"; Slurm says: {job.reason}" if says_reserved(job) else ""
+    wait_s = (job.planned_s or 0) - now_s
+    if wait_s > max(forecast.wait_s[2], LEAST_LIMIT_S):
+        words += f"; Slurm itself plans its start later, in {format_duration(wait_s)}"
+    return words
 
 
 def _kept_back(job: Job, method: str) -> str:

@@ -64,6 +64,7 @@ def test_a_pending_job_gets_its_own_as_json(slurm, capsys):
         (["14", "-N", "2"], "give either job 14 or a shape (-N, -t, -p), not both"),
         (["99"], "job 99 is not in the queue"),
         (["13"], "job 13 is RUNNING already"),
+        (["14_3"], "task 3 of job array 14 does not wait in the queue"),
         (["-p", "debug"], "partition 'debug' does not exist; this cluster has gpu"),
         (["-N", "3"], "such a job could never start: 3 nodes asked for; partition 'gpu' has 2"),
         (["-N", "1", "--model", "nowhere"], "nowhere: no such folder"),
@@ -82,3 +83,59 @@ def test_no_time_limit_is_refused(slurm, capsys, limit):
     with pytest.raises(SystemExit):
         cli.main(["when", "-N", "1", "-t", limit])
     assert f"'{limit}': expected a time above 0, such as 48:00:00" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", ["14_7", "14_[7-9,12%2]", "14_[7-9]"])
+def test_a_task_of_an_array_as_squeue_prints_it(slurm, capsys, words):
+    with slurm.state() as state:
+        waiting = state["jobs"].pop()
+        state["jobs"] += [waiting | {"task": str(task)} for task in (7, 8, 9, 12)]
+    assert cli.main(["when", words]) == 0
+    assert "job 14_7 (2 nodes for 20 min in gpu): starts in " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", ["60_x", "60_", "_3", "60_[", "60_[]", "60+1", "0", "9" * 16])
+def test_what_is_no_job_id_says_what_one_is(slurm, capsys, words):
+    with pytest.raises(SystemExit):
+        cli.main(["when", words])
+    assert "expected a job id as squeue prints it (60, 60_2, 60_[3-9])" in capsys.readouterr().err
+
+
+def test_explain_sends_a_task_of_an_array_to_when(slurm, capsys):
+    assert cli.main(["explain", "60_2"]) == 2
+    assert "`mirage when 60_2` says when it starts" in capsys.readouterr().err
+
+
+def test_nothing_starts_that_would_run_into_a_maintenance(slurm, capsys):
+    now_s = int(time.time())
+    with slurm.state() as state:
+        state["reservations"] = (
+            f"ReservationName=maint1 StartTime={now_s + 1200} EndTime={now_s + 30_000}"
+            " Nodes=n[1-2] Users=root"
+        )
+    assert cli.main(["when", "-N", "2", "-t", "60", "--json"]) == 0
+    whole, half, _ = json.loads(capsys.readouterr().out)["forecasts"]
+    assert 29_900 <= whole["wait_p10_s"] <= whole["wait_p90_s"] <= 30_000
+    assert half["wait_p10_s"] >= 29_900
+    assert "it would run into reservation maint1, which ends at " in whole["reason"]
+    assert cli.main(["when", "-N", "2", "-t", "15"]) == 0
+    assert "maint1" not in capsys.readouterr().out
+    with slurm.state() as state:
+        state["jobs"][-1]["limit"] = 7200
+    assert cli.main(["when", "14"]) == 0
+    assert "starts in 8 h 1" in capsys.readouterr().out
+
+
+def test_what_slurm_says_itself_of_the_job_is_said(slurm, capsys):
+    assert cli.main(["when", "14"]) == 0
+    assert "Slurm itself plans its start later, in 2 h" in capsys.readouterr().out
+
+
+def test_nodes_in_use_by_nobody_are_said(slurm, capsys):
+    with slurm.state() as state:
+        state["jobs"] = [job for job in state["jobs"] if job["id"] != 13]
+        for node in state["nodes"].values():
+            node["state"] = "allocated"
+    assert cli.main(["when", "-N", "2", "-t", "40"]) == 0
+    shown = " ".join(capsys.readouterr().err.split())
+    assert "Slurm's answers disagree: sinfo says that 2 nodes (n1, n2) are in use" in shown

@@ -742,3 +742,10 @@ def test_rest_is_taken_where_it_is_configured() -> None:
 def test_a_partition_of_whole_nodes(record: dict[str, object], exclusive: str) -> None:
     line = rest_records.partition_line({"name": "gpu", "nodes": "n1"} | record)
     assert f" Exclusive={exclusive} " in line
+
+
+def test_a_reason_is_as_slurmctld_describes_it() -> None:
+    words = "ReqNodeNotAvail, Reserved for maintenance"
+    waiting = NEW_JOB | {"job_state": ["PENDING"], "state_reason": "ReqNodeNotAvail"}
+    assert [job.reason for job in read(waiting).jobs] == ["ReqNodeNotAvail"]
+    assert [job.reason for job in read(waiting | {"state_description": words}).jobs] == [words]
