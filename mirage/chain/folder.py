@@ -32,6 +32,7 @@ OVER_MARKERS = (DONE, FAILED, CANCELLED)
 """The chain is over once one of these files is there; its first line is the reason."""
 PAUSED, RESUMED = "paused", "resumed"
 """Since when (Unix seconds) no further link begins its work, and since when they may again."""
+DISMISSED = "dismissed"
 NOTIFIED = "notified"
 """Somebody has run the user's --notify command for the chain's end."""
 
@@ -267,9 +268,19 @@ def is_used_up(over: tuple[str, str]) -> bool:
     return over[0] == DONE and _USED_UP.fullmatch(over[1]) is not None
 
 
+def mark_dismissed(folder: Path, at_s: int) -> None:
+    """Its owner has seen the end, and wants to see it no more. Raises OSError."""
+    _replace(folder, DISMISSED, f"{at_s}\n")
+
+
+def is_dismissed(folder: Path) -> bool:
+    """Whether its owner has put the chain away since it ended."""
+    return (folder / DISMISSED).exists()
+
+
 def reopen(folder: Path) -> None:
     """Takes back the mark of a chain that is over."""
-    for marker in OVER_MARKERS:
+    for marker in (*OVER_MARKERS, DISMISSED):
         (folder / marker).unlink(missing_ok=True)
     with suppress(FileNotFoundError):
         (folder / NOTIFIED).rmdir()

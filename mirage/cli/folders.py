@@ -14,6 +14,7 @@ from mirage.chain.folder import (
     chain_folder,
     chains_folder,
     is_chain_id,
+    is_dismissed,
     is_paused,
     over_marker,
     queued_jobs,
@@ -65,6 +66,7 @@ def add_records(reports: list[Json], user: str) -> None:
             is_asked = f"handover.{link['segment']}" in asked
             link["handover"] = _handover(folder, link["segment"]) if folder and is_asked else None
         _settle_ties(report["links"])
+        report["dismissed"] = folder is not None and is_dismissed(folder)
         report["then"] = [
             {"script": then.script, "job_id": then.job_id, "problem": then.problem or None}
             for then in (read_then(folder) if folder else [])

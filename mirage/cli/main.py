@@ -29,6 +29,7 @@ GROUPS = {
         "resume": "let a paused chain go on",
         "done": "say that a chain's work is done: its successors go, the running link may finish",
         "cancel": "end a chain: its running link and its queued successors",
+        "dismiss": "put chains that are over away from status, top and the page",
         "when": "when a job would start: a range, with the reason; for a shape or a pending job",
         "web": "a link to the daemon's web page, for your own chains",
     },

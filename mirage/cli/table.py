@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from mirage.chain.durations import format_duration
+from mirage.domain import USED_UP_EXIT, JobState
 
 Json = dict[str, Any]
 
@@ -79,7 +80,10 @@ def _table(*names: str) -> Table:
 
 
 def _named(link: Json) -> tuple[str, str, str]:
-    state = "handed over" if link["cut_short_s"] else link["state"]
+    at_signal = link["state"] == JobState.FAILED.value and link["exit_code"] == USED_UP_EXIT
+    state = (
+        "handed over" if link["cut_short_s"] else "at its signal" if at_signal else link["state"]
+    )
     return str(link["segment"]), str(link["job_id"]), state
 
 

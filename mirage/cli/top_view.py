@@ -19,7 +19,7 @@ from textual.widgets import DataTable, Footer, Static
 
 from mirage.chain.durations import format_duration
 from mirage.cli.table import when
-from mirage.daemon.attention import Trouble
+from mirage.daemon.attention import Trouble, rank
 from mirage.daemon.report import is_news
 from mirage.domain import ChainState, JobState
 from mirage.errors import MirageError
@@ -44,7 +44,7 @@ COLUMNS = (
 )
 LINK_COLUMNS = ("link", "job", "state", "start", "end", "let in by", "interrupted", "overlap")
 _STYLES = {"interrupted": "bold red", "failed": "bold red", "late": "bold yellow"}
-_SIGNS = {"interrupted": "!!", "failed": "!", "late": "~"}
+_SIGNS = {"interrupted": "!!", "failed": "!", "late": "~", "used-up": "="}
 
 
 def shown(reports: Sequence[Json], now_s: float, *, show_all: bool) -> list[Json]:
@@ -57,8 +57,7 @@ def shown(reports: Sequence[Json], now_s: float, *, show_all: bool) -> list[Json
 
 def _urgency(report: Json) -> tuple[int, bool]:
     trouble = _trouble(report)
-    rank = [each.value for each in Trouble].index(trouble) if trouble else len(Trouble)
-    return rank, ChainState(report["state"]).is_over
+    return rank(Trouble(trouble) if trouble else None), ChainState(report["state"]).is_over
 
 
 def _trouble(report: Json) -> str:
@@ -136,7 +135,7 @@ def link_cells(link: Json) -> list[str]:
 def chain_words(report: Json) -> str:
     """Below the links: what is wrong, and what happens next; of one that ended badly once."""
     trouble = report["attention"]["words"] if report["attention"] else ""
-    ended = _trouble(report) == Trouble.FAILED.value
+    ended = _trouble(report) in (Trouble.FAILED.value, Trouble.USED_UP.value)
     return "\n".join(filter(None, (trouble, "" if ended else report["next"])))
 
 

@@ -19,6 +19,7 @@ from mirage.daemon.audit_summary import AuditSummary
 from mirage.daemon.chain_quota import ChainQuota
 from mirage.daemon.cycle import Daemon
 from mirage.daemon.cycle_guard import CycleGuard
+from mirage.daemon.dismissed import Dismissed
 from mirage.daemon.drift_alarm import DriftAlarm
 from mirage.daemon.last_cycle import LastCycle
 from mirage.daemon.metrics import Metrics, exposed
@@ -30,7 +31,7 @@ from mirage.daemon.wall_clock import WallClock
 from mirage.peers import allow_files
 from mirage.ports import Cluster, Policy
 from mirage.provision.policies.heuristics import Reactive, Timer
-from mirage.provision.policies.registry import make_policy
+from mirage.provision.policies.registry import make_policy, words_of
 from mirage.provision.policies.reloading import Reloading
 from mirage.slurm.adapter import connect
 from mirage.slurm.runner import Runner
@@ -148,6 +149,7 @@ class _Service:
                 ),
                 door=door,
                 quota=self._quota,
+                dismissed=self._dismissed,
                 queue_read_s=lambda: self._daemon.queue_read_s,
             )
             self._stack.enter_context(serving(Path(self._options.socket), source))
@@ -164,7 +166,7 @@ class _Service:
         log.info(
             "started: mode %s, policy %s, a cycle every %d s, store %s, socket %s",
             self._options.acting.mode.value,
-            policy.name + model,
+            words_of(policy) + model,
             config.poll_s,
             self._store.where,
             self._options.socket or "none",
@@ -221,10 +223,15 @@ class _Service:
             return None
         return LastCycle(
             acting=self._options.acting,
-            policy=self._policy.name,
+            policy=words_of(self._policy),
             poll_s=self._config.daemon.poll_s,
+            dismissed=self._dismissed,
             agreement=self._agreement,
         )
+
+    @cached_property
+    def _dismissed(self) -> Dismissed:
+        return Dismissed(file=self._options.journal.path.parent / "dismissed.json")
 
     @cached_property
     def _audit_summary(self) -> AuditSummary:

@@ -26,6 +26,10 @@ class Trouble(str, Enum):
     """It ended, and not as its owner wanted (`ChainState.is_bad`)."""
     LATE = "late"
     """The next link is expected to start well after the one that runs ends."""
+    USED_UP = "used-up"
+    """Its links are used up, as its owner asked; more of them, or `mirage done`, are his choice. No
+    alarm: it comes after the chains that go on.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,13 +45,22 @@ class ChainAlert:
     @property
     def rank(self) -> tuple[int, float]:
         """The most urgent first."""
-        return list(Trouble).index(self.trouble), -self.size_s
+        return rank(self.trouble), -self.size_s
+
+
+def rank(trouble: Trouble | None) -> int:
+    """Lower is more urgent. None: a chain that goes on as planned."""
+    order = [Trouble.INTERRUPTED, Trouble.FAILED, Trouble.LATE, None, Trouble.USED_UP]
+    return order.index(trouble)
 
 
 def attention(
     chain: Chain, links: Sequence[Link], store: ChainStore, now_s: float
 ) -> ChainAlert | None:
     """None: the chain goes on as planned, or its owner has paused, cancelled or finished it."""
+    if chain.state is ChainState.USED_UP:
+        words = f"Its links are used up: {chain.reason or 'no reason is known'}."
+        return ChainAlert(trouble=Trouble.USED_UP, words=words, size_s=0)
     if chain.state.is_bad:
         words = f"Ended as {chain.state.value}: {chain.reason or 'no reason is known'}."
         return ChainAlert(trouble=Trouble.FAILED, words=words, size_s=0)

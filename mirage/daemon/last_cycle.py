@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from mirage.daemon.dismissed import Dismissed
 from mirage.daemon.observers import AgreementLog, Observer
 from mirage.daemon.restraint import Acting
 from mirage.domain import Decision, Snapshot
@@ -41,6 +42,8 @@ class LastCycle(Observer):
     acting: Acting
     policy: str
     poll_s: int
+    dismissed: Dismissed = field(default_factory=Dismissed)
+    """Chains that their owners have put away."""
     agreement: AgreementLog = field(default_factory=AgreementLog)
     view: CycleView | None = None
     result: CycleResult | None = None

@@ -71,9 +71,12 @@ def chain_reports(
 
 
 def is_news(report: Json, now_s: float) -> bool:
-    """Whether a chain is shown without being asked for: it is not over, or ended badly lately."""
+    """Whether a chain is shown without being asked for: it is not over, or ended badly lately and its
+    owner has not put it away.
+    """
     state = ChainState(report["state"])
-    return not state.is_over or (state.is_bad and report["updated"] >= now_s - BAD_DAYS * DAY_S)
+    is_late = report["updated"] >= now_s - BAD_DAYS * DAY_S
+    return not state.is_over or (state.is_bad and is_late and not report.get("dismissed"))
 
 
 def _chain(chain: Chain, store: ChainStore, service: str, decides: bool) -> Json:

@@ -2,8 +2,8 @@
 not the asker.
 
 One JSON line in, one JSON line out. `SO_PEERCRED` gives the asker's uid, so users get their own
-chains only; root and the daemon's own user get all. It only reads: nothing can be changed through
-it.
+chains only; root and the daemon's own user get all. It changes nothing of chains and jobs: owners
+can only have the page show a chain of theirs no more once that is over.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from typing import Any
 from mirage.chain.tag import MAX_JOB_ID
 from mirage.daemon.chain_quota import ChainQuota
 from mirage.daemon.connections import BoundedServer, in_background
+from mirage.daemon.dismissed import Dismissed
 from mirage.daemon.report import chain_reports, explain
 from mirage.errors import InputError, MirageError
 from mirage.peers import Connections, uid_at
@@ -58,6 +59,7 @@ class Source:
     store: Store
     notice: Callable[[], str] = str
     door: Door | None = None
+    dismissed: Dismissed = field(default_factory=Dismissed)
     quota: ChainQuota = field(default_factory=lambda: ChainQuota(None))
     queue_read_s: Callable[[], int | None] = lambda: None
     """When the queue was looked at last, in Unix seconds: answers are as old as that."""
@@ -81,12 +83,24 @@ def answer(source: Source, user: str | None, question: dict[str, Any]) -> dict[s
             }
         case {"ask": "explain", "job": int() as job_id} if 0 < job_id <= MAX_JOB_ID:
             return source.quota.explain(user, job_id) or explain(source.store, user, job_id)
+        case {"ask": "dismiss", "chain": str() as chain_id}:
+            return _dismissed(source, user, chain_id)
         case {"ask": "intake"}:
             return {"most": source.quota.most, "over": source.quota.over(user)}
     raise InputError(
         "expected {'ask': 'chains', 'chain': ID or null}, {'ask': 'explain', 'job': N}, {'ask':"
-        " 'intake'} or {'ask': 'web'}"
+        " 'dismiss', 'chain': ID}, {'ask': 'intake'} or {'ask': 'web'}"
     )
+
+
+def _dismissed(source: Source, user: str | None, chain_id: str) -> dict[str, Any]:
+    """Raises InputError: no chain of this user that is over."""
+    chains = (chain for chain in source.store.chains(user) if chain.chain_id == chain_id)
+    chain = next(chains, None)
+    if chain is None or not chain.state.is_over:
+        raise InputError(f"chain {chain_id}: no chain of yours that the daemon has seen end")
+    source.dismissed.add(chain)
+    return {"dismissed": chain_id}
 
 
 class _Handler(socketserver.StreamRequestHandler):

@@ -209,7 +209,14 @@ def _add_chains(app: Flask, desk: Desk) -> None:
         show_all = request.args.get("show") == "all"
         user = g.viewer.user or request.args.get("user") or None
         window = Window.of_days(days, int(desk.now_s()))
-        found = chain_list(desk.store, user, window, _number("page", 1), all_states=show_all)
+        found = chain_list(
+            desk.store,
+            user,
+            window,
+            _number("page", 1),
+            all_states=show_all,
+            dismissed=desk.last_cycle.dismissed,
+        )
         asked = {
             "days": days,
             "show": "all" if show_all else "active",

@@ -8,7 +8,8 @@ from typing import TypeVar
 
 from mirage.chain.handoff import Handoff, handoffs
 from mirage.chain.runs import each_run
-from mirage.daemon.attention import ChainAlert, Trouble, attention
+from mirage.daemon.attention import ChainAlert, Trouble, attention, rank
+from mirage.daemon.dismissed import Dismissed
 from mirage.daemon.report import BAD_DAYS, explanation, what_next
 from mirage.daemon.restraint import Restraint, restraint_in
 from mirage.daemon.waiting_reason import DAEMON, let_in_by
@@ -39,6 +40,10 @@ class Row:
     attention: ChainAlert | None
     interruption_s: int
     overlap_s: int
+
+    @property
+    def is_alarm(self) -> bool:
+        return self.attention is not None and self.attention.trouble is not Trouble.USED_UP
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,18 +104,30 @@ class Waiting:
 
 
 def chain_list(
-    store: Store, user: str | None, window: Window, page: int, *, all_states: bool
+    store: Store,
+    user: str | None,
+    window: Window,
+    page: int,
+    *,
+    all_states: bool,
+    dismissed: Dismissed | None = None,
 ) -> List:
     """Chains of a user (None: of all): active ones, then those that changed in the window.
     ``page``: from 1.
 
-    Without ``all_states``: of those that are over only those that ended badly within `BAD_DAYS`.
+    Without ``all_states``: of those that are over only those that ended badly within `BAD_DAYS` and
+    were not ``dismissed``.
     Chains that need attention are first, the most urgent before the others.
     """
     found = store.chains(user, window.start_s)
+    is_put_away = (dismissed or Dismissed()).has
     if not all_states:
         since_s = window.now_s - BAD_DAYS * DAY_S
-        lately = [chain for chain in found if chain.state.is_bad and chain.updated_s >= since_s]
+        lately = [
+            chain
+            for chain in found
+            if chain.state.is_bad and chain.updated_s >= since_s and not is_put_away(chain)
+        ]
         found = [*(chain for chain in found if not chain.state.is_over), *lately]
     found.sort(key=lambda chain: chain.state.is_over)
     troubles = _troubles(found[:MOST_LOOKED_AT], store, window.now_s)
@@ -143,7 +160,7 @@ def _troubles(
 
 
 def _rank(found: ChainAlert | None) -> tuple[int, float]:
-    return found.rank if found else (len(Trouble), 0)
+    return found.rank if found else (rank(None), 0)
 
 
 def paged(items: Sequence[_Item], page: int) -> tuple[int, int, Sequence[_Item]]:

@@ -204,6 +204,11 @@ class ByMode:
     def name(self) -> str:
         return self.pair.name
 
+    @property
+    def words(self) -> str:
+        """Who decides about which chains."""
+        return f"{self.train.name} (training chains), {self.pair.name} (other chains)"
+
     def decide(self, observation: Observation) -> Advice:
         return self.decide_all([observation])[0]
 

@@ -76,6 +76,11 @@ def make_policy(config: PolicyConfig) -> Policy:
     return ByMode(pair, Goodput(config.goodput))
 
 
+def words_of(policy: Policy) -> str:
+    """Which policy decides about which chains, for people."""
+    return str(getattr(policy, "words", policy.name))
+
+
 def make_pair_policy(config: PolicyConfig) -> Policy:
     """The policy that weighs interruption and overlap by the chain's penalties (paper, equation 8)."""
     if config.model:

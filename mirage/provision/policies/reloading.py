@@ -13,7 +13,7 @@ from mirage.config import PolicyConfig
 from mirage.errors import InputError, MirageError
 from mirage.models.recipe import RECIPE
 from mirage.ports import Advice, BatchPolicy, Observation, Policy
-from mirage.provision.policies.registry import make_policy
+from mirage.provision.policies.registry import make_policy, words_of
 from slurm_sim.files import read_bytes
 
 log = logging.getLogger(__name__)
@@ -43,6 +43,10 @@ class Reloading:
     @property
     def name(self) -> str:
         return self._policy.name
+
+    @property
+    def words(self) -> str:
+        return words_of(self._policy)
 
     @property
     def model(self) -> Mapping[str, str]:

@@ -698,6 +698,24 @@ def test_status_shows_what_ended_badly_lately(shell):
     )
 
 
+def test_a_chain_that_is_over_can_be_put_away(shell):
+    ended(shell, "failed22", "failed", 60)
+    ended(shell, "usedup22", "failed", 60)
+    (shell.folder / ".mirage" / "chains" / "usedup22" / "failed").write_text("again\n")
+    done = shell.run("dismiss", "failed22")
+    assert (done.returncode, "is put away from status and top" in done.stdout) == (0, True), done
+    for verb in ("status", "history"):
+        text = shell.run(verb).stdout
+        assert "failed22" not in text
+        assert "usedup22" in text
+        assert "failed22" in shell.run(verb, "--all").stdout
+    assert shell.run("dismiss", "--all").returncode == 0
+    assert "usedup22" not in shell.run("status").stdout
+    first, _second = shell.chain()
+    refused = shell.run("dismiss", str(first))
+    assert (refused.returncode, "is not over" in refused.stderr) == (2, True), refused
+
+
 def test_a_chain_whose_last_link_ran_into_its_limit_is_used_up(shell):
     first, second = shell.chain()
     with shell.slurm.state() as state:

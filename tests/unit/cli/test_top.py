@@ -68,7 +68,7 @@ def chain(name: str, trouble: str = "", **more: Any) -> Json:
 
 QUIET, LATE = chain("quiet"), chain("tardy", "late")
 BROKEN, FAILED = chain("broken", "interrupted"), chain("lost", "failed", state="failed")
-USED_UP = chain("short", "failed", state="used-up")
+USED_UP = chain("short", "used-up", state="used-up")
 DONE = chain("finished", state="done", links=[])
 ALL = [QUIET, DONE, LATE, FAILED, BROKEN]
 
@@ -79,6 +79,8 @@ def test_what_needs_attention_is_first_and_what_is_over_is_no_news() -> None:
     assert [each["chain"] for each in shown(ALL, NOW, show_all=True)][-1] == "finished"
     old = FAILED | {"updated": NOW - 4 * 86_400}
     assert shown([old], NOW, show_all=False) == []
+    assert shown([FAILED | {"dismissed": True}], NOW, show_all=False) == []
+    assert shown([USED_UP, QUIET], NOW, show_all=False) == [QUIET, USED_UP]
 
 
 @pytest.mark.parametrize(
@@ -96,7 +98,7 @@ def test_the_headline_counts(reports: list[Json], words: str) -> None:
 
 
 def test_why_a_chain_ended_is_said_once() -> None:
-    assert chain_words(USED_UP) == "short is failed."
+    assert chain_words(USED_UP) == "short is used-up."
     assert chain_words(LATE) == "tardy is late.\ntardy waits."
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from mirage.daemon.attention import ChainAlert, Trouble, attention
+from mirage.daemon.attention import ChainAlert, Trouble, attention, rank
 from mirage.domain import Action, Chain, ChainState, Decision, JobState, Link, Mode, Penalties
 from mirage.store.memory import MemoryStore
 
@@ -105,7 +105,7 @@ def test_an_overdue_successor_starts_now_at_the_earliest() -> None:
     assert (trouble.trouble, trouble.size_s) == (Trouble.LATE, 2 * H)
 
 
-@pytest.mark.parametrize("state", [ChainState.FAILED, ChainState.USED_UP, ChainState.UNKNOWN])
+@pytest.mark.parametrize("state", [ChainState.FAILED, ChainState.UNKNOWN])
 def test_a_bad_end(state: ChainState) -> None:
     trouble = found(ENDED, chain=replace(CHAIN, state=state, reason="link 1 exited with 1"))
     assert trouble
@@ -125,3 +125,7 @@ def test_the_most_urgent_is_first() -> None:
     late = found(RUNNING, WAITING, p50_s=9 * H)
     order = sorted(filter(None, [late, failed, short, long]), key=lambda each: each.rank)
     assert order == [long, short, failed, late]
+    used_up = found(ENDED, chain=replace(CHAIN, state=ChainState.USED_UP, reason="link 4 of 4"))
+    assert used_up
+    assert used_up.words == "Its links are used up: link 4 of 4."
+    assert used_up.rank > (rank(None), 0), "it comes after the chains that go on"

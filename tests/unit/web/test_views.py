@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from mirage.chain.handoff import handoffs
+from mirage.daemon.dismissed import Dismissed
 from mirage.daemon.restraint import Code
 from mirage.domain import (
     Action,
@@ -178,6 +179,17 @@ def test_chains_that_ended_badly_lately_are_shown_with_the_active_ones(store: Sq
             )
         )
     assert set(ids(store, "zoe", all_states=False, days=7)) == {"bad", "lost"}
+    dismissed = Dismissed(now_s=lambda: NOW)
+    bad = store.chain("zoe", "bad")
+    assert bad
+    dismissed.add(bad)
+    window = Window.of_days(7, NOW)
+    for all_states, chains in ((False, {"lost"}), (True, {"bad", "lost", "oldbad", "off"})):
+        found = chain_list(store, "zoe", window, 1, all_states=all_states, dismissed=dismissed)
+        assert {row.chain.chain_id for row in found.rows} == chains
+    (lost,) = chain_list(store, "zoe", window, 1, all_states=False, dismissed=dismissed).rows
+    assert not lost.is_alarm, "used up is no red alarm"
+    assert not dismissed.has(replace(bad, updated_s=NOW + 1)), "it went on and ended again"
 
 
 def test_a_list_is_read_page_by_page() -> None:

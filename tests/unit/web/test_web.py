@@ -448,7 +448,11 @@ def test_what_training_chains_give_up_costs_their_handovers(
     monkeypatch.setattr(
         site.desk.audit_summary, "latest", lambda _max_age_s: replace(summary, found=found)
     )
-    words = "1 handover is of training chains: a time limit that they give up costs 0.25 h in all"
+    total = summary.found["impact"]["handovers"]
+    words = (
+        f"Of all {total} handovers, 1 is of training chains: a time limit that they give up costs"
+        " 0.25 h in all"
+    )
     assert words in Browser().get(site.url).text
 
 
