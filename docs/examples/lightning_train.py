@@ -1,5 +1,5 @@
-"""Lightning in a chain: `lightning_train.py FOLDER --steps N`. Only `one_writer` and the end are
-for Mirage.
+"""Lightning in a chain: `lightning_train.py FOLDER --steps N`. Only `one_writer`, `work_goes_on`
+and the end are for Mirage.
 
 Lightning's SLURMEnvironment does the rest: on SIGUSR1 it saves `hpc_ckpt_N.ckpt` and has Slurm
 requeue the job, and at its start it goes on from the last of them. The requeued link finds that its
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytorch_lightning as pl
 import torch
-from handover import note, one_writer, work_is_done
+from handover import note, one_writer, work_goes_on, work_is_done
 
 parser = argparse.ArgumentParser()
 parser.add_argument("folder", type=Path)
@@ -33,6 +33,9 @@ class Tiny(pl.LightningModule):
     def training_step(self, batch: list[torch.Tensor]) -> torch.Tensor:
         time.sleep(args.step_s)
         return (self.model(batch[0]) - batch[0].sum(1, keepdim=True)).square().mean()
+
+    def on_train_start(self) -> None:
+        work_goes_on()  # the checkpoint has been read
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.AdamW(self.parameters(), lr=1e-2)

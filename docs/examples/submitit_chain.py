@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 import submitit
-from handover import StopAsked, load, one_writer, save, work_is_done
+from handover import StopAsked, load, one_writer, save, work_goes_on, work_is_done
 
 FIRST = 'first=$(cat "$MIRAGE_CHAIN_DIR/queued.1")'
 
@@ -37,6 +37,7 @@ def train(folder: Path, steps: int, step_s: float) -> int:
     stop, checkpoint = StopAsked(), folder / "step"
     with one_writer(folder):
         step = int(load(checkpoint) or b"0")
+        work_goes_on()
         while step < steps and not stop:
             time.sleep(step_s)
             step += 1

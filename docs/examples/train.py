@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from handover import StopAsked, load, one_writer, save, work_is_done
+from handover import StopAsked, load, one_writer, save, work_goes_on, work_is_done
 
 parser = argparse.ArgumentParser()
 parser.add_argument("folder", type=Path)
@@ -63,6 +63,7 @@ def resume() -> int:
 
 with one_writer(args.folder):
     step = resume()
+    work_goes_on()
     print(f"from step {step}", flush=True)
     while step < args.steps and not stop:
         x = torch.randn(64, 8)

@@ -50,6 +50,15 @@ class UserScript:
     """What they say to sbatch; the last one counts."""
     is_heterogeneous: bool
 
+    @property
+    def interpreter(self) -> tuple[str, ...]:
+        """The first line's program, and its argument if there is one: all that follows, as Linux
+        takes it. The script runs by them, since a home may be mounted without permission to
+        execute.
+        """
+        first = self.content.partition(b"\n")[0].removeprefix(b"#!").strip()
+        return tuple(map(os.fsdecode, first.split(None, 1))) or ("/bin/sh",)
+
 
 def parse_script(content: bytes, ask: Ask = ask_nobody, *, ignore_pbs: bool = False) -> UserScript:
     """Reads the script. ``ignore_pbs``: sbatch's option of this name is given already.

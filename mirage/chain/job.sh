@@ -35,8 +35,8 @@
 #                 cut=, by= where that took too long and it was cancelled (by: grace, max-overlap); work= and to=, when
 #                 the successor's script started, and its number.
 #                 job=pause: mirage pause --now asked
-#   ready.K       link K is ready to take over; the script creates it as $MIRAGE_READY_FILE: a service once it is
-#                 healthy, a training script once it goes on where the last link stopped
+#   ready.K       the script of link K creates it as $MIRAGE_READY_FILE: a service once it is healthy, so that link K
+#                 takes over; a training program once it goes on where the last link stopped, so that the cost is known
 #   writer.G/     the one-writer lock: whoever makes the directory with the highest G may write. owner: segment=, job=
 #   paused        no further link begins its work; queued ones are held. mirage resume renames it to resumed
 #   done, failed, cancelled    the chain is over; the first line says why
@@ -270,15 +270,32 @@ m_failed() { # SEGMENT: ended by itself, with an error
     [ "$(m_read "link.$1" how)" = exit ] && [ "$(m_read "link.$1" exit)" -ne 0 ]
 }
 
-m_short() { # SEGMENT: ended by itself too soon. Without a record (out of memory, say) the next link's start tells
-    if [ -e "$m_dir/link.$1" ]; then
-        [ "$(m_read "link.$1" how)" = exit ] || return 1
-        m_from=$(m_read "link.$1" work) m_to=$(m_read "link.$1" end)
-    else
-        [ ! -e "$m_dir/handover.$1" ] || return 1
-        m_from=$(m_read "start.$1" start) m_to=$(m_read "start.$(($1 + 1))" start)
-    fi
-    [ -n "$m_from" ] && [ -n "$m_to" ] && [ $((m_to - m_from)) -lt "$m_min_runtime" ]
+m_short() { # SEGMENT: ended too soon. Without a record (out of memory, say) the next link's start tells
+    m_kind=$(m_read "link.$1" how) m_from=$(m_read "link.$1" work) m_to=$(m_read "link.$1" end)
+    case $m_kind in
+        exit) ;;
+        slurm) [ -n "$(m_read "link.$1" swept)" ] || return 1 ;;
+        '')
+            [ ! -e "$m_dir/handover.$1" ] || return 1
+            m_from=$(m_read "start.$1" start) m_to=$(m_read "start.$(($1 + 1))" start)
+            ;;
+        *) return 1 ;;
+    esac
+    [ -n "$m_from" ] && [ -n "$m_to" ] && [ $((m_to - m_from)) -lt "$m_min_runtime" ] || return 1
+    [ "$m_kind" = exit ] || ! m_was_taken "$1"
+}
+
+m_was_taken() { # SEGMENT: Slurm took its nodes, by preemption, a failed node or its limit: no fault of the script
+    m_ended=$(m_read "start.$1" job)
+    m_answer=$(
+        m_slurm sacct -n -X -D -P -j "$m_ended" -o State 2>/dev/null
+        m_slurm squeue -h -a -t all -j "$m_ended" -o %T 2>/dev/null
+    )
+    case $m_answer in
+        *PREEMPTED* | *NODE_FAIL* | *BOOT_FAIL* | *TIMEOUT* | *DEADLINE*) return 0 ;;
+        PENDING) return 0 ;; # requeued; without accounting nobody knows why
+    esac
+    return 1
 }
 
 m_in_a_row() { # TEST SEGMENT: of how many links up to this one TEST holds
@@ -468,15 +485,13 @@ m_submit() ( # SEGMENT PREDECESSOR ARGUMENTS...: prints the job id
     echo "$m_answer"
 )
 
-# What a handover of this chain costs: from the signal until the successor's script ran, or until it said in
-# $MIRAGE_READY_FILE that it goes on; the mean. Where none is known, what the owner said.
+# What a handover of this chain costs: from the signal until the successor's program said in $MIRAGE_READY_FILE that it
+# goes on, after its start; the mean. Where none did, what the owner said.
 m_cost_word() {
     m_sum=0 m_known=0
     for m_entry in "$m_dir"/handover.*; do
-        m_from=$(m_read "${m_entry##*/}" asked) m_to=$(m_read "${m_entry##*/}" work)
-        [ -n "$m_from" ] && [ -n "$m_to" ] || continue
-        m_ready=$(date -r "$m_dir/ready.$(m_read "${m_entry##*/}" to)" +%s 2>/dev/null) || m_ready=0
-        [ "$m_ready" -le "$m_to" ] || m_to=$m_ready
+        m_from=$(m_read "${m_entry##*/}" asked)
+        m_to=$(date -r "$m_dir/ready.$(m_read "${m_entry##*/}" to)" +%s 2>/dev/null) && [ -n "$m_from" ] || continue
         m_sum=$((m_sum + m_to - m_from)) m_known=$((m_known + 1))
     done
     [ "$m_known" -eq 0 ] || m_cost=$((m_sum / m_known))
@@ -496,7 +511,12 @@ m_submit_as_paused() { # SEGMENT PREDECESSOR ARGUMENTS...: sets m_id
     fi
 }
 
-m_silent() { echo "Slurm does not answer" >"$m_dir/.sbatch.$m_job"; } # in place of sbatch's own words
+m_silent() { # in place of sbatch's own words
+    m_text="Slurm does not answer"
+    m_slurm sh -c 'command -v squeue' >/dev/null || m_text="squeue is not found here. If this runs in a container, start \
+only the program in it (srun --container-image); else submit with --up-front"
+    echo "$m_text" >"$m_dir/.sbatch.$m_job"
+}
 
 m_queue_once() { # ARGUMENTS...: succeeds once the next link is in the queue
     m_queue_link "$m_next" "$m_job" "$@"
@@ -875,7 +895,6 @@ m_hand_over() { # JOB SEGMENT: asks it to end, and waits until it has. Fails if 
     m_look_at=0
     ! m_gone "$1" "$2" || return 0
     m_say "link $2 (job $1) still runs; taking over from it"
-    [ "$m_mode" = service ] || m_write "ready.$m_seg" "$m_job"
     m_settle_grace
     m_asked='' m_ended='' m_asked_at=$(m_now)
     [ "$m_handover_signal" != none ] || m_asked=1
@@ -945,12 +964,15 @@ m_run() { # PROGRAM ARGUMENTS...
     exec "$@"
 }
 
-# Slurm signals either this shell alone (--signal=B:, scancel --batch) or every process of the job (time limit,
-# scancel). Only the first must be passed on, or the script would get it twice. A process that does nothing tells
-# which it was: after the first it still lives.
+# Slurm signals this shell alone (--signal=B:, scancel --batch), its process group (scancel --full), or every process of
+# the job (time limit, scancel). The script has only had the last, and must not get it twice. Two processes that do
+# nothing tell which it was by who still lives: the canary is of this shell's group, the stray of no group but its own.
 m_start_canary() {
     m_run sleep 2147483647 </dev/null >/dev/null 2>&1 3<&- &
-    m_canary=$!
+    m_canary=$! m_stray=''
+    [ -n "$m_session" ] || return 0
+    m_run "$m_session" sleep 2147483647 </dev/null >/dev/null 2>&1 3<&- &
+    m_stray=$!
 }
 
 # On a busy node a process that has been sent its end may wait for its turn to die: then the signal is pending.
@@ -960,11 +982,32 @@ m_alive() { # PID: running, no zombie, and not about to die
     [ -z "$m_state" ]
 }
 
-m_pass_on() { # SIGNAL CANARY: fails if the whole job had the signal
+# The script leads a session, and so a process group, as a batch script does under slurmstepd: a `kill 0` in it reaches
+# neither this shell nor the canary. But proctrack/pgid ends a job by its process group: there the script stays in it.
+m_settle_session() { # sets m_session
+    m_session=''
+    case $(m_slurm scontrol show config 2>/dev/null) in *proctrack/pgid*) return 0 ;; esac
+    ! command -v setsid >/dev/null || m_session=setsid
+}
+
+# slurmstepd kills what a batch script leaves behind. It must not write beside the next link, which starts soon.
+m_end_session() {
+    [ -z "$m_session" ] || [ -n "$m_swept" ] || kill -s KILL -- "-$m_script" 2>/dev/null || :
+}
+
+m_pass_on() { # SIGNAL CANARY STRAY: fails if the whole job had the signal
     sleep 0.2 2>/dev/null || sleep 1
-    m_alive "$2" || return 1
-    kill -s "$1" "$m_child" 2>/dev/null
-    kill -s KILL "$2"
+    if m_alive "$2"; then
+        m_to=$m_child
+    elif [ -n "$3" ] && m_alive "$3"; then
+        m_to=-$m_child
+    else
+        return 1
+    fi
+    kill -s "$1" -- "$m_to" 2>/dev/null
+    # shellcheck disable=SC2086  # one or two
+    kill -s KILL $2 $3 2>/dev/null
+    return 0
 }
 
 m_on_signal() { # SIGNAL: only forks, so that m_wait does not miss anything
@@ -973,7 +1016,7 @@ m_on_signal() { # SIGNAL: only forks, so that m_wait does not miss anything
         m_early="$m_early $1"
         return
     fi
-    m_pass_on "$1" "$m_canary" &
+    m_pass_on "$1" "$m_canary" "$m_stray" &
     [ "$1" != TERM ] || m_terms="$m_terms $!"
     [ "$1" != TERM ] || m_say_if_cut & # now: the script may not heed it, and then all is killed after KillWait
     m_start_canary
@@ -1014,10 +1057,11 @@ m_start() { # ARGUMENTS...
     export MIRAGE_CHAIN_ID="$m_chain" MIRAGE_SEGMENT="$m_seg" MIRAGE_SEGMENTS="$m_segments" MIRAGE_PRED_JOBID="$m_pred"
     export MIRAGE_CHAIN_DIR="$m_dir" MIRAGE_DONE_FILE="$m_done_file" MIRAGE_READY_FILE="$m_dir/ready.$m_seg"
     export MIRAGE_SCRIPT="$m_source"
+    m_settle_session
     m_start_canary
     m_work=$(m_now)
-    m_run "$m_dir/script" "$@" <&3 3<&- &
-    m_child=$!
+    m_run_script "$@" <&3 3<&- &
+    m_child=$! m_script=$!
     [ -z "$m_took_from" ] || { m_note "$m_took_from" to "$m_seg"; m_note "$m_took_from" work "$m_work"; }
     for m_signal in $m_early; do m_on_signal "$m_signal"; done
 }
@@ -1037,7 +1081,8 @@ m_wait() { # sets m_code. A signal interrupts `wait`, and whether it did cannot 
 m_stop_helpers() {
     m_child=''
     # A shell that was forked a moment ago can lose any other signal.
-    kill -s KILL "$m_canary" 2>/dev/null
+    # shellcheck disable=SC2086  # one or two
+    kill -s KILL $m_canary $m_stray 2>/dev/null
     [ -z "$m_helper" ] || kill -s KILL "$m_helper" 2>/dev/null
 }
 
@@ -1125,6 +1170,12 @@ m_is_done_by_exit() {
     [ "$m_length" = "done" ]
 }
 
+m_say_if_not_ready() { # a training program that took over from a running link
+    [ -n "$m_took_from" ] && [ "$m_mode" = train ] && [ ! -e "$m_dir/ready.$m_seg" ] || return 0
+    m_say "what this handover cost is not known, since the program did not create \$MIRAGE_READY_FILE after its start:" \
+        "the chain goes on with what it knew (--handover-cost, else 10 min, at most a tenth of the limit)"
+}
+
 m_finish() { # HOW ARGUMENTS...
     m_record "$1"
     m_stop_queuing
@@ -1180,6 +1231,8 @@ err=$(readlink "/proc/$$/fd/2")" || m_leave 143 "asked to end before the work be
     m_look_at_canary
     m_stop_helpers
     m_judge
+    m_end_session
+    m_say_if_not_ready
     m_finish "$m_how" "$@"
 }
 

@@ -67,6 +67,7 @@ _REFUSED_OF_THEN = {
 # line.
 _FROM_ENVIRONMENT = {
     "SBATCH_ARRAY_INX": "array",
+    "SBATCH_CONTAINER": "container",
     "SLURM_CLUSTERS": "clusters",
     "SBATCH_CLUSTERS": "clusters",
     "SBATCH_JOB_NAME": "job-name",
@@ -276,6 +277,7 @@ def find_script(request: CommandLine, cwd: str, path: str) -> Path:
     return Path(found)
 
 
+_CONTAINERS = frozenset({"container", "container-image", "container-name"})
 _LAUNCHERS = re.compile(
     rb"^[^#\n]*(?:\b(?:srun|mpirun|mpiexec|ibrun|jsrun|prun)\b|\S\.sh\b)", re.MULTILINE
 )
@@ -303,7 +305,23 @@ def notes(request: CommandLine, script: UserScript, environ: Mapping[str, str]) 
             " so no link takes over from a running one, and the service lets none in early. To let"
             " links hand over, leave it out: only one link of a chain works at a time anyway"
         )
-    return [*found, *_early_signal(said), *_unheard_signal(said, script)]
+    return [
+        *found,
+        *_early_signal(said),
+        *_unheard_signal(said, script),
+        *_in_a_container(said),
+    ]
+
+
+def _in_a_container(said: Sequence[SbatchOption]) -> Iterator[str]:
+    """With sbatch's `--container`, and those of pyxis, the batch script itself runs in it."""
+    if name := next((each.name for each in said if each.name in _CONTAINERS), None):
+        yield (
+            f"--{name} runs the whole script in the container, as a rule without Slurm's commands"
+            " and your home: then links can't queue further ones. Leave it out, and start the"
+            f" program by `srun --{name}=...`. Or mount ~/.mirage (or $MIRAGE_HOME) into it, and"
+            " submit with --up-front"
+        )
 
 
 def _unheard_signal(said: Sequence[SbatchOption], script: UserScript) -> Iterator[str]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mirage.chain.batch_script import UserScript
-from mirage.chain.folder import DONE, JOB_SCRIPT, then_script
+from mirage.chain.folder import DONE, JOB_SCRIPT, USER_SCRIPT, then_script
 from mirage.chain.sbatch import SbatchOption
 from mirage.chain.tag import ChainTag, format_tag, format_wishes
 from mirage.domain import SIGNAL_SLACK_S, USED_UP_EXIT, Mode, Penalties
@@ -258,7 +258,7 @@ def build_job_script(settings: ChainSettings, script: UserScript) -> bytes:
     )
     directives = b"".join(line + b"\n" for line in script.directives)
     code = Path(__file__).with_name(JOB_SCRIPT).read_bytes()
-    return b"#!/bin/sh\n" + directives + os.fsencode(values + _functions(settings)) + code
+    return b"#!/bin/sh\n" + directives + os.fsencode(values + _functions(settings, script)) + code
 
 
 def _values(settings: ChainSettings) -> dict[str, object]:
@@ -322,8 +322,9 @@ def _rules(settings: ChainSettings) -> dict[str, object]:
     }
 
 
-def _functions(settings: ChainSettings) -> str:
-    """What submits a further link, and the environment that it is submitted in."""
+def _functions(settings: ChainSettings, script: UserScript) -> str:
+    """What runs the user's script and submits a further link, and the environment of the latter."""
+    program = shlex.join([*script.interpreter, str(settings.folder / USER_SCRIPT)])
     words = shlex.join(_option_words(settings, is_first=False))
     exports = "".join(
         f"    export {name}={shlex.quote(value)}\n" for name, value in settings.environment
@@ -331,8 +332,9 @@ def _functions(settings: ChainSettings) -> str:
     arguments = f'm_with_arguments() {{ "$@" {shlex.join(settings.arguments)}; }}\n'
     return (
         f'm_sbatch() {{ "$m_sbatch_program" {words} "$@"; }}\n{arguments}m_sbatch_then() {{ #'
-        f" NUMBER DEPENDENCY\n    case $1 in\n{_then_cases(settings)}    esac\n}}\nm_put_back()"
-        f" {{\n    :\n{exports}}}\n"
+        f" NUMBER DEPENDENCY\n    case $1 in\n{_then_cases(settings)}    esac\n}}\n"
+        f'm_run_script() {{ m_run ${{m_session:+"$m_session"}} {program} "$@"; }}\n'
+        f"m_put_back() {{\n    :\n{exports}}}\n"
     )
 
 

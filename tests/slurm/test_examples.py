@@ -137,8 +137,10 @@ class Run:
             150,
             f"link {segment}, the last, to end: {self._told()}",
         )
-        marker = self.site.home(ALICE) / ".mirage" / "chains" / self.chain / "done"
-        assert marker.exists()
+        folder = self.site.home(ALICE) / ".mirage" / "chains" / self.chain
+        assert (folder / "done").exists()
+        for number in range(1, segment + 1):
+            assert (folder / f"ready.{number}").exists(), "it says when its work goes on"
 
     def _told(self) -> str:
         return self.log.read_text()[-2000:] if self.log.exists() else "no output"

@@ -146,3 +146,17 @@ def test_options_of_plugins_in_a_script() -> None:
         ("container-mount-home", None),
         ("time", "5"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("first", "interpreter"),
+    [
+        (b"#!/bin/bash", ("/bin/bash",)),
+        (b"#! /bin/bash -l ", ("/bin/bash", "-l")),
+        (b"#!/usr/bin/env\t-S python3 -u", ("/usr/bin/env", "-S python3 -u")),
+        (b"#!", ("/bin/sh",)),
+    ],
+)
+def test_the_first_line_names_a_program_and_one_argument(first, interpreter):
+    """As Linux reads it (execve(2), Interpreter scripts)."""
+    assert parse_script(first + b"\necho hi\n").interpreter == interpreter

@@ -92,7 +92,7 @@ kill -s "$sig" "$(cat "$FAKE/pid.$job")"
     ),
     "scontrol": (
         r"""
-echo "$*" >>"$FAKE/scontrol.log"
+[ "$*" = "show config" ] || echo "$*" >>"$FAKE/scontrol.log"
 case "$1" in show) cat "$FAKE/details" 2>/dev/null ;; requeuehold) [ ! -e "$FAKE/refuse.requeue" ] ;; esac
 """
     ),
@@ -136,10 +136,10 @@ class Rig:
     def fake(self) -> Path:
         return self.root / "fake"
 
-    def script(self, body: str) -> None:
-        content = f"#!/bin/sh\n{body}\n".encode()
+    def script(self, body: str, interpreter: str = "/bin/sh") -> None:
+        """Without permission to execute, as in a home that is mounted `noexec`."""
+        content = f"#!{interpreter}\n{body}\n".encode()
         (self.folder / "script").write_bytes(content)
-        (self.folder / "script").chmod(0o700)
         (self.folder / "job.sh").write_bytes(build_job_script(self.settings, parse_script(content)))
 
     def start(
@@ -226,7 +226,7 @@ def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
     yield rig
     for link in rig.running:
         if link.poll() is None:
-            os.killpg(link.pid, signal.SIGKILL)
+            signal_job(link, signal.SIGKILL)
         link.communicate()
 
 
@@ -235,6 +235,23 @@ def wait_until(happened: Callable[[], object]) -> None:
     while not happened():
         assert time.monotonic() < deadline, "it did not happen"
         time.sleep(0.05)
+
+
+def groups_of(link: subprocess.Popen[str]) -> set[int]:
+    """The process groups of a link: its shell's, and those that its children lead."""
+    groups = {link.pid}
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has just ended
+            parent, group = entry.read_text().rpartition(")")[2].split()[1:3]
+            groups |= {int(group)} if int(parent) == link.pid else set()
+    return groups
+
+
+def signal_job(link: subprocess.Popen[str], number: signal.Signals) -> None:
+    """To all processes of a link, as Slurm does."""
+    for group in groups_of(link):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(group, number)
 
 
 def commands_of(group: int) -> dict[int, bytes]:
@@ -260,6 +277,17 @@ def canary_of(link: subprocess.Popen[str], before: int = 0) -> int:
 
     wait_until(is_up)
     return found[0]
+
+
+def without_slurm(rig: Rig) -> Path:
+    """A folder of programs for PATH, on a machine that may have Slurm's commands."""
+    programs = rig.root / "programs"
+    programs.mkdir()
+    for folder in ("/usr/bin", "/bin"):
+        for path in Path(folder).iterdir():
+            if path.name not in FAKES and not (programs / path.name).exists():
+                (programs / path.name).symlink_to(path)
+    return programs
 
 
 def quick_sleep(rig: Rig) -> None:
@@ -373,8 +401,7 @@ while True:
 def start_reporter(
     rig: Rig, segment: int = 1, job: int = 11, pred: int = 0
 ) -> subprocess.Popen[str]:
-    rig.script("")
-    (rig.folder / "script").write_text(f"#!{sys.executable}\n{REPORTER}")
+    rig.script(REPORTER, sys.executable)
     link = rig.start(segment, job, pred)
     assert link.stdout
     assert link.stdout.readline() == "ready\n"
@@ -401,11 +428,11 @@ def test_a_signal_to_all_processes_reaches_the_script_once(rig: Rig) -> None:
     assert link.stdout
     for number in (signal.SIGUSR1, signal.SIGUSR2):
         canary = canary_of(link)
-        os.killpg(link.pid, number)
+        signal_job(link, number)
         assert link.stdout.readline() == f"{number.name}\n"
         canary_of(link, canary)
         time.sleep(0.5)  # so that a second one would come
-    os.killpg(link.pid, signal.SIGTERM)
+    signal_job(link, signal.SIGTERM)
     out, _err = link.communicate(timeout=PATIENCE_S)
     assert out.split() == ["SIGTERM"]
     assert link.returncode in (5, 128 + signal.SIGTERM)  # see m_wait
@@ -422,14 +449,93 @@ def test_on_a_busy_node_the_whole_job_is_not_taken_for_its_shell(rig: Rig) -> No
     program.chmod(0o755)
     link = start_reporter(rig)
     canary = canary_of(link)
-    os.killpg(link.pid, signal.SIGTERM)
+    groups = groups_of(link) - {link.pid}
+    signal_job(link, signal.SIGTERM)
     time.sleep(2)
     os.kill(canary, signal.SIGKILL)
     out, _err = link.communicate(timeout=PATIENCE_S)
+    for group in groups:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(group, signal.SIGKILL)
     assert out.split() == ["SIGTERM"]
     record = read_link(rig.folder, 1)
     assert record
     assert record.how == "slurm"
+
+
+# ---- The user's script runs as under slurmstepd
+
+CHILD = """
+import os, signal, time
+for name in ("USR1", "USR2", "TERM"):
+    signal.signal(getattr(signal, "SIG" + name), lambda number, frame: os.write(1, b"child %d\\n" % number))
+open("up", "w")
+while True:
+    time.sleep(0.1)
+"""
+
+
+@every_shell
+@pytest.mark.parametrize("end", ["kill 0", "kill -- -$$", "pkill -g 0", "kill -s KILL 0"])
+def test_a_script_that_ends_its_own_group_ends_as_any_other(rig: Rig, end: str) -> None:
+    change(rig, failure=Failure(min_runtime_s=60, max_short=1))
+    rig.script(f"sleep 600 & echo works; trap '{end}' EXIT; exit 0")
+    code, out, _err = rig.run(1, 11)
+    record = read_link(rig.folder, 1)
+    assert record
+    assert (out, record.how, record.is_swept) == ("works\n", "exit", False)
+    assert code == record.exit_code
+    over = over_marker(rig.folder)
+    assert over
+    assert over[0] == "failed", "a crash loop is seen"
+
+
+def test_a_link_without_slurms_commands_says_so(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a container, say."""
+    monkeypatch.setattr("mirage.chain.script.WRITE_PATIENCE_S", 1)
+    rig.script("true")
+    for name in ("squeue", "sbatch"):
+        (rig.root / "bin" / name).unlink()
+    quick_sleep(rig)
+    said = f"`mirage resume {CHAIN}` does it: squeue is not found here"
+    assert said in rig.run(1, 11, PATH=f"{rig.root / 'bin'}:{without_slurm(rig)}")[2]
+
+
+@every_shell
+def test_what_a_script_leaves_behind_ends_with_it(rig: Rig) -> None:
+    """slurmstepd kills it; here it would write beside the next link."""
+    rig.script("trap '' TERM HUP; (sleep 2; touch late) & exit 0")
+    rig.run(1, 11)
+    time.sleep(3)
+    assert not (rig.root / "late").exists()
+
+
+@every_shell
+def test_a_signal_to_the_shells_group_reaches_the_scripts_group_once(rig: Rig) -> None:
+    """`scancel --full --signal` is for the batch shell and its children, of one process group."""
+    (rig.root / "child.py").write_text(CHILD)
+    rig.script(f"trap 'echo shell' USR1; {sys.executable} child.py & while :; do wait; done")
+    link = rig.start(1, 11)
+    canary_of(link)
+    wait_until((rig.root / "up").exists)
+    assert link.stdout
+    os.killpg(link.pid, signal.SIGUSR1)
+    assert {link.stdout.readline() for _ in range(2)} == {"shell\n", "child 10\n"}
+    time.sleep(0.5)  # so that a second one would come
+    signal_job(link, signal.SIGKILL)
+    assert link.communicate(timeout=PATIENCE_S)[0] == ""
+
+
+@every_shell
+@pytest.mark.parametrize("tracking", ["pgid", "linuxproc"])
+def test_proctrack_pgid_finds_the_script_in_the_jobs_process_group(rig: Rig, tracking: str) -> None:
+    """It ends a job by this group alone, so nothing may leave it."""
+    (rig.fake / "details").write_text(f"ProctrackType           = proctrack/{tracking}\n")
+    rig.script("ps -o pgid= -p $$; echo $$")
+    link = rig.start(1, 11)
+    out, _err = link.communicate(timeout=PATIENCE_S)
+    group, script = map(int, out.split())
+    assert group == (link.pid if tracking == "pgid" else script)
 
 
 # ---- The next link
@@ -918,7 +1024,7 @@ def test_the_last_link_ends_the_chain(rig: Rig) -> None:
 
 def test_a_last_link_that_slurm_ends_may_be_requeued_so_it_is_not_the_end(rig: Rig) -> None:
     link = start_reporter(rig, 4, 14, 13)
-    os.killpg(link.pid, signal.SIGTERM)
+    signal_job(link, signal.SIGTERM)
     link.communicate(timeout=PATIENCE_S)
     assert over_marker(rig.folder) is None
     assert rig.log("sbatch") == []
@@ -1034,11 +1140,35 @@ def test_a_crash_loop_of_links_that_left_no_record_is_seen_by_their_starts(rig: 
     )
 
 
+@pytest.mark.parametrize(
+    ("state", "marker"),
+    [("CANCELLED by 0", "failed"), ("PREEMPTED\nPENDING", None), ("NODE_FAIL", None)],
+)
+def test_what_ends_links_early_counts_unless_slurm_took_their_nodes(
+    rig: Rig, state: str, marker: str | None
+) -> None:
+    change(
+        rig,
+        up_front=True,
+        failure=Failure(action="stop", min_runtime_s=60, max_short=2),
+    )
+    rig.script("exit 0")
+    (rig.fake / "ends").write_text(f"{state}\n")
+    for segment in (1, 2):
+        (rig.folder / f"start.{segment}").write_text(f"job=1{segment}\nstart=100\n")
+        (rig.folder / f"link.{segment}").write_text(
+            f"job=1{segment}\nstart=100\nwork=100\nend=110\nexit=143\nhow=slurm\nswept=1\n"
+        )
+    rig.run(3, 13, 12)
+    over = over_marker(rig.folder)
+    assert (over and over[0]) == marker
+
+
 @every_shell
 def test_what_slurm_ends_goes_on_whatever_its_exit_code(rig: Rig) -> None:
     """Time limit, preemption, scancel: every process of the job gets SIGTERM."""
     link = start_reporter(rig)
-    os.killpg(link.pid, signal.SIGTERM)
+    signal_job(link, signal.SIGTERM)
     link.communicate(timeout=PATIENCE_S)
     record = read_link(rig.folder, 1)
     assert record
@@ -1176,7 +1306,7 @@ def test_no_answer_about_steps_does_not_send_the_signal_to_the_batch_script(rig:
     assert rig.log("scancel")[0] == "--signal=TERM 11"
     assert not (rig.fake / "steps.refuse").exists()
     for link in (old, new):
-        os.killpg(link.pid, signal.SIGKILL)
+        signal_job(link, signal.SIGKILL)
 
 
 def test_the_users_signal_goes_to_the_steps_if_there_are_any(rig: Rig) -> None:
@@ -1205,7 +1335,7 @@ def test_after_its_grace_the_predecessor_is_cancelled(rig: Rig) -> None:
         " asked to" in said
     )
     assert "--handover-grace=60s" in said
-    os.killpg(second.pid, signal.SIGKILL)
+    signal_job(second, signal.SIGKILL)
     said = second.communicate(timeout=PATIENCE_S)[1]
     assert "link 1 (job 11) is cancelled, since it did not end within 2 s" in said
     assert "--handover-grace=60s" in said
@@ -1251,10 +1381,11 @@ def test_the_grace_follows_the_chains_own_checkpoints(
     [
         ([], None, ""),
         ([], 900, " cost=900"),
-        ([(100, None)], 900, " cost=100"),
-        ([(-50, None)], None, ""),  # a clock went back
-        ([(10**8, None)], None, ""),  # or far ahead: the tag must stay readable
-        ([(100, None), (40, 200)], None, " cost=150"),  # of 40 s: its script said when it went on
+        ([(3, None)], 900, " cost=900"),  # of 3 s its script's start is no part
+        ([(3, None)], None, ""),
+        ([(-90, -50)], None, ""),  # a clock went back
+        ([(3, 10**8)], None, ""),  # or far ahead: the tag must stay readable
+        ([(3, 100), (3, None), (40, 200)], 900, " cost=150"),
     ],
 )
 def test_the_tag_tells_what_the_chains_own_handovers_cost(
@@ -1279,6 +1410,22 @@ def test_the_tag_tells_what_the_chains_own_handovers_cost(
     assert comment.partition(" eo=1")[2] == word
 
 
+@pytest.mark.parametrize("is_said", [True, False])
+def test_a_program_that_does_not_say_when_it_goes_on_is_told_of_the_default(
+    rig: Rig, is_said: bool
+) -> None:
+    ready = 'touch "$MIRAGE_READY_FILE"' if is_said else ":"
+    rig.script(TRAINING.replace("while", f"{ready}\nwhile"))
+    first = start_first(rig)
+    second = rig.start(2, 12, 11)
+    wait_until(lambda: "2 starts" in trace(rig))
+    wait_until(lambda: not is_said or (rig.folder / "ready.2").exists())
+    second.terminate()
+    for link, noted in ((first, False), (second, not is_said)):
+        err = link.communicate(timeout=PATIENCE_S)[1]
+        assert ("the program did not create $MIRAGE_READY_FILE" in err) is noted
+
+
 def test_a_handover_notes_when_its_successor_works(rig: Rig) -> None:
     rig.script(TRAINING)
     start_first(rig)
@@ -1299,7 +1446,7 @@ def test_a_handover_that_the_overlap_cuts_off_names_it(rig: Rig) -> None:
     asked = read_handover(rig.folder, 1)
     assert asked
     assert asked.cut_by == "max-overlap"
-    os.killpg(second.pid, signal.SIGKILL)
+    signal_job(second, signal.SIGKILL)
     assert (
         "since two links ran together for 2 s (--max-overlap)"
         in second.communicate(timeout=PATIENCE_S)[1]
@@ -1364,7 +1511,7 @@ def test_a_predecessor_that_slurm_ends_is_waited_for_until_all_its_processes_are
     rig.script(TRAINING)
     first = start_first(rig)
     canary_of(first)
-    os.killpg(first.pid, signal.SIGTERM)
+    signal_job(first, signal.SIGTERM)
     first.communicate(timeout=PATIENCE_S)
     record = read_link(rig.folder, 1)
     assert record
@@ -1385,11 +1532,19 @@ def test_a_script_that_dies_of_the_time_limit_before_its_shell_knows_has_not_fai
     rig.script("exec sleep 600")
     link = rig.start(1, 11)
     dying = {b"sleep\x00600\x00", CANARY}  # the script and the canary, not the shell
-    wait_until(lambda: set(commands_of(link.pid).values()) >= dying)
+
+    def found() -> dict[int, bytes]:
+        return {
+            pid: command
+            for group in groups_of(link)
+            for pid, command in commands_of(group).items()
+            if command in dying
+        }
+
+    wait_until(lambda: set(found().values()) == dying)
     os.kill(link.pid, signal.SIGSTOP)
-    for pid, command in commands_of(link.pid).items():
-        if command in dying:
-            os.kill(pid, signal.SIGTERM)
+    for pid in found():
+        os.kill(pid, signal.SIGTERM)
     os.kill(link.pid, signal.SIGCONT)
     link.communicate(timeout=PATIENCE_S)
     record = read_link(rig.folder, 1)
@@ -1446,12 +1601,17 @@ def test_of_many_jobs_that_start_together_one_writes(rig: Rig) -> None:
     assert len(trace(rig)) == 1
 
 
+def waits_for_its_predecessor(link: subprocess.Popen[str]) -> None:
+    assert link.stderr
+    assert "still runs; taking over from it" in link.stderr.readline()
+
+
 def test_a_waiting_link_leaves_when_the_chain_is_over(rig: Rig) -> None:
     change(rig, handover=Handover(signal="none"))
     rig.script(TRAINING)
     start_first(rig)
     link = rig.start(2, 12, 11)
-    wait_until((rig.folder / "ready.2").exists)
+    waits_for_its_predecessor(link)
     (rig.folder / "failed").write_text("no more\n")
     _out, err = link.communicate(timeout=PATIENCE_S)
     assert link.returncode == 1
@@ -1465,8 +1625,8 @@ def test_a_waiting_link_that_must_end_queues_its_successor_first(rig: Rig) -> No
     rig.script(TRAINING)
     start_first(rig)
     link = rig.start(2, 12, 11)
-    wait_until((rig.folder / "ready.2").exists)
-    os.killpg(link.pid, signal.SIGTERM)
+    waits_for_its_predecessor(link)
+    signal_job(link, signal.SIGTERM)
     link.communicate(timeout=PATIENCE_S)
     record = read_link(rig.folder, 2)
     assert record
@@ -1491,7 +1651,7 @@ def test_a_link_that_slurm_ends_in_its_prologue_has_not_failed(
     (rig.fake / "hang").touch()
     link = rig.start(2, 12, 11)
     wait_until(lambda: rig.log("squeue"))
-    (os.killpg if whole_job else os.kill)(link.pid, signal.SIGTERM)
+    signal_job(link, signal.SIGTERM) if whole_job else link.terminate()
     (rig.fake / "hang").unlink()
     link.communicate(timeout=PATIENCE_S)
     record = read_link(rig.folder, 2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import time
@@ -29,6 +28,7 @@ from tests.unit.chain.test_job_sh import (
     canary_of,
     change,
     every_shell,
+    signal_job,
     wait_until,
 )
 
@@ -280,7 +280,7 @@ def test_a_last_link_at_its_time_limit_is_the_end(rig: Rig, reason: str, said: i
     wait_until((rig.root / "works").exists)
     canary_of(link)
     (rig.fake / "state.14").write_text(f"{reason}\n")
-    os.killpg(link.pid, signal.SIGTERM)
+    signal_job(link, signal.SIGTERM)
     link.communicate(timeout=PATIENCE_S)
     assert (
         told(rig)

@@ -1162,6 +1162,16 @@ def test_the_command_line_goes_before_the_environment_and_that_before_the_script
     ]
 
 
+@pytest.mark.parametrize("option", ["container=/images/b", "container-image=docker://x"])
+def test_a_batch_script_in_a_container_is_noted(
+    site: Site, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    site.write("inside.sh", f"#!/bin/sh\n#SBATCH --{option}\ntrue\n")
+    assert main(["--segments=2", "inside.sh"]) == 0
+    name = option.partition("=")[0]
+    assert f"start the program by `srun --{name}=...`" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("signal", "command", "is_noted"),
     [
