@@ -230,6 +230,10 @@ class Observation:
     """Whether the chain or its owner told that time."""
     short_handovers: int = 0
     """Of the chain's last four, those that ended a link below its least run time for nothing."""
+    idle_s: int = 0
+    """Of the predecessor's run, before it makes progress: the link before it ended first, and its
+    program starts.
+    """
     run_law: RunLaw | None = None
     """Of the run time of a link like the predecessor; None: it runs to its expected end."""
     gains: Sequence[tuple[int, float]] = ()

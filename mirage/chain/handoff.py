@@ -69,16 +69,34 @@ def _handoff(predecessor: Link, link: Link) -> Handoff:
     )
 
 
-def short_handovers(links: Sequence[Link], least_run_s: int | None) -> int:
+def waited_for_predecessor_s(links: Sequence[Link], job_id: int) -> int:
+    """How long this link of a training chain ran before its work began: its predecessor was to end
+    first.
+    """
+    found = (handoff for handoff in reversed(handoffs(links)) if handoff.link.job_id == job_id)
+    return next((handoff.overlap_s for handoff in found), 0)
+
+
+def short_handovers(links: Sequence[Link], least_run_s: int | None, start_up_s: int = 0) -> int:
     """How many of the chain's last `RECENT` handovers ended a link too early.
 
-    Its successor was there before it had run for ``least_run_s`` (None: a quarter of its expected
-    limit), although that one had hardly waited itself: so it could have been let in later.
+    Its successor was there before it had worked for ``least_run_s`` (None: a quarter of its
+    expected limit), although that one had hardly waited itself: so it could have been let in later.
+    A link works once its own predecessor has ended, and its program has started (``start_up_s``).
     """
-    return sum(_is_short(handoff, least_run_s) for handoff in handoffs(links)[-RECENT:])
+    found = handoffs(links)
+    waited_s = {(each.link.job_id, each.link.start_s): each.overlap_s for each in found}
+    return sum(
+        _is_short(
+            each,
+            least_run_s,
+            waited_s.get((each.predecessor.job_id, each.predecessor.start_s), 0) + start_up_s,
+        )
+        for each in found[-RECENT:]
+    )
 
 
-def _is_short(handoff: Handoff, least_run_s: int | None) -> bool:
+def _is_short(handoff: Handoff, least_run_s: int | None, idle_s: int) -> bool:
     before, link = handoff.predecessor, handoff.link
     if before.start_s is None or before.end_s is None or link.start_s is None:
         return False
@@ -86,7 +104,7 @@ def _is_short(handoff: Handoff, least_run_s: int | None) -> bool:
     least_s = (limit_s or 0) // LEAST_PART if least_run_s is None else least_run_s
     entered_s = link.released_s or link.eligible_s
     hardly_waited = entered_s is not None and link.start_s - entered_s < least_s
-    is_early = before.end_s - before.start_s < least_s
+    is_early = before.end_s - before.start_s - idle_s < least_s
     return is_early and hardly_waited and was_there(before, link)
 
 

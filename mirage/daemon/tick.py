@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from mirage.chain.handoff import short_handovers
+from mirage.chain.handoff import short_handovers, waited_for_predecessor_s
 from mirage.chain.run_law import run_law
 from mirage.chain.runs import is_requeued, with_past
 from mirage.chain.tag import ChainTag, may_be_link, parse_tag
@@ -254,6 +254,15 @@ class _Pair(NamedTuple):
     run_law: RunLaw | None = None
     """Of a link like the predecessor."""
     short_handovers: int = 0
+    idle_s: int = 0
+    """Of the predecessor's run, before it makes progress."""
+
+    @property
+    def handover_s(self) -> int:
+        """What the chain or its owner says, or else the default."""
+        if self.tag.handover_s is not None:
+            return self.tag.handover_s
+        return assumed_handover_s(self.predecessor.time_limit_s)
 
 
 def _with_pasts(
@@ -270,8 +279,11 @@ def _with_pasts(
             median_s = law.after(0 if job.start_s is None else now_s - job.start_s).median_s
             if median_s < law.runs_s[-1]:
                 job = jobs[job.job_id] = replace(job, usual_run_s=median_s)
-        short = short_handovers(links, pair.tag.least_run_s)
-        found.append(pair._replace(predecessor=job, run_law=law, short_handovers=short))
+        short = short_handovers(links, pair.tag.least_run_s, pair.handover_s)
+        idle_s = pair.handover_s + waited_for_predecessor_s(links, job.job_id)
+        found.append(
+            pair._replace(predecessor=job, run_law=law, short_handovers=short, idle_s=idle_s)
+        )
     if jobs:
         snapshot = replace(snapshot, jobs=tuple(jobs.get(job.job_id, job) for job in snapshot.jobs))
     return snapshot, found
@@ -298,11 +310,8 @@ def _observation(
         snapshot=snapshot,
         run_law=pair.run_law,
         short_handovers=pair.short_handovers,
-        handover_s=(
-            assumed_handover_s(pair.predecessor.time_limit_s)
-            if pair.tag.handover_s is None
-            else pair.tag.handover_s
-        ),
+        idle_s=pair.idle_s,
+        handover_s=pair.handover_s,
         is_handover_known=pair.tag.handover_s is not None,
         gains=gains.get((pair.predecessor.job_id, pair.successor.job_id), ()),
     )
@@ -578,6 +587,7 @@ def _inputs_hash(observation: Observation, policy: str, digest: str) -> str:
         observation.penalties,
         observation.run_law,
         observation.short_handovers,
+        observation.idle_s,
         observation.handover_s,
         tuple(observation.gains),
         digest,

@@ -95,7 +95,7 @@ class Goodput:
             part * float(np.maximum(law.waits_s - end_s, 0) @ law.shares)
             for end_s, part in observation.ends
         )
-        known = "" if observation.is_handover_known else ", not measured yet"
+        known = "" if observation.is_handover_known else ", assumed: not measured"
         cost = f"{format_duration(observation.handover_s)}{known}"
         chance = (
             f"it would probably start within {format_duration(least_s)}, which is too soon"
@@ -151,13 +151,13 @@ class Goodput:
 
 
 def too_many_short(observation: Observation) -> Advice | None:
-    """Let the predecessor run for a part of its time while the chain's last handovers show that
+    """Let the predecessor work for a part of its time while the chain's last handovers show that
     waits are shorter than known. Not to its end: meanwhile a queue may grow.
     """
     length_s = observation.predecessor.expected_limit_s
     if observation.short_handovers < MOST_SHORT or length_s is None:
         return None
-    least_s = int(LEAST_AFTER_SHORT * length_s)
+    least_s = int(LEAST_AFTER_SHORT * length_s) + observation.idle_s
     if length_s - (observation.remaining_s or 0) >= least_s:
         return None
     return Advice(

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from mirage.chain.handoff import handoffs, short_handovers
+from mirage.chain.handoff import handoffs, short_handovers, waited_for_predecessor_s
 from mirage.domain import JobState, Link
 
 
@@ -94,3 +94,23 @@ def test_a_link_that_ended_by_itself_was_not_cut():
     first, second = chain(100, 3000)
     second = replace(second, start_s=first.end_s + 50)
     assert short_handovers([first, second], None) == 0
+
+
+def test_a_young_link_is_judged_from_the_start_of_its_work():
+    """Four links of 4 min with a signal 1 min before, as seen: each ran for 35 s and more, and its
+    program, which needs 15 to 40 s to start, for 44, 9, 37 and 0 s.
+    """
+    starts_s = (51, 70, 104, 120, 141)
+    ends_s = (95, 104, 141, 141, None)
+    links = [
+        replace(
+            link(number, number, number - 1 or None, start_s, end_s),
+            time_limit_s=240,
+            lead_s=60,
+            eligible_s=start_s - 1,
+        )
+        for number, (start_s, end_s) in enumerate(zip(starts_s, ends_s, strict=True), start=1)
+    ]
+    assert waited_for_predecessor_s(links, 2) == 25
+    assert short_handovers(links, None) == 2
+    assert short_handovers(links, None, start_up_s=24) == 4
