@@ -236,9 +236,10 @@ m_add_use() { # SEGMENT
     esac
 }
 
-m_had_to_end() { # SEGMENT: its successor asked it to end, or is about to; or its owner did
+m_had_to_end() { # SEGMENT: its successor, its owner or Slurm ended it, or its successor is about to
     case $(m_read "link.$1" how) in
         handover | paused | early) ;;
+        slurm) [ -n "$(m_read "link.$1" swept)" ] && [ $((10 * (m_to - m_from))) -lt $((9 * m_limit)) ] ;; # no limit
         '') [ -e "$m_dir/handover.$1" ] || { [ "$1" -eq $((m_seg - 1)) ] && m_will_ask "$1"; } ;;
         *) return 1 ;;
     esac

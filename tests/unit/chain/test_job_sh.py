@@ -920,7 +920,15 @@ def test_links_that_were_handed_over_count_for_the_time_they_ran(rig: Rig) -> No
 
 @pytest.mark.parametrize(
     ("how", "last"),
-    [("slurm", "3"), ("exit", "3"), ("", "3"), ("handover", "9"), ("paused", "9"), ("early", "9")],
+    [
+        ("slurm", "3"),
+        ("slurm\nswept=1", "9"),
+        ("exit", "3"),
+        ("", "3"),
+        ("handover", "9"),
+        ("paused", "9"),
+        ("early", "9"),
+    ],
 )
 def test_a_link_that_ended_by_itself_is_one_of_n(rig: Rig, how: str, last: str) -> None:
     """As in chains without the service, however short it was, and if it was killed outright."""
