@@ -103,7 +103,13 @@ def store_url(daemon: DaemonConfig, default: str) -> str:
         raise InputError(
             f"daemon.store_file: {daemon.store_file}: expected the store's URL in the first line"
         )
-    return lines[0].strip()
+    url = lines[0].strip()
+    if "@" in url and Path(daemon.store_file).stat().st_mode & 0o007:
+        raise InputError(
+            f"daemon.store_file: {daemon.store_file}: others can read the password: chmod o= it, and"
+            " change the password."
+        )
+    return url
 
 
 def show(loaded: LoadedConfig) -> str:

@@ -24,6 +24,9 @@ ANSWER_S = 60
 """A statement that takes longer counts as "no answer"; no statement of ours takes a second, but for
 a migration.
 """
+LIBPQ_16 = 160_000
+TELLING = ("mysql_clear_password", "dialog", "caching_sha2_password", "sha256_password")
+"""Plugins by which PyMySQL gives the password, or encrypts it by a key that the server names."""
 _GONE = "The database does not answer, or refuses us. Mirage goes on when it does."
 
 
@@ -37,7 +40,7 @@ def server_engine(url: URL, lock_timeout_s: float) -> Engine:
         # ours deadlock.
         engine = create_engine(
             url,
-            connect_args=connect(lock_timeout_s),
+            connect_args=connect(lock_timeout_s, url),
             pool_pre_ping=True,
             isolation_level="READ COMMITTED",
         )
@@ -64,8 +67,15 @@ def _connect(
         raise InputError(f"Store: an option behind the ? of its URL is wrong: {error}") from error
 
 
-def _postgresql(lock_timeout_s: float) -> dict[str, object]:
-    return {
+def _postgresql(lock_timeout_s: float, url: URL) -> dict[str, object]:
+    """Whoever listens where the server was is not told the password (libpq 16 and newer)."""
+    from psycopg import pq
+
+    is_proven = (
+        str(url.query.get("sslmode", "")).startswith("verify-") or "require_auth" in url.query
+    )
+    proof = {} if is_proven or pq.version() < LIBPQ_16 else {"require_auth": "!password"}
+    return proof | {
         "connect_timeout": CONNECT_S,
         "tcp_user_timeout": ANSWER_S * 1000,
         "keepalives_idle": ANSWER_S,
@@ -73,8 +83,26 @@ def _postgresql(lock_timeout_s: float) -> dict[str, object]:
     }
 
 
-def _mariadb(lock_timeout_s: float) -> dict[str, object]:
-    return {
+class _NotInTheClear:
+    """In place of a plugin that would tell the password to whoever listens where the server was."""
+
+    def __init__(self, _connection: object) -> None: ...
+
+    def authenticate(self, _packet: object) -> None:
+        from pymysql.err import OperationalError  # type: ignore[import-untyped,unused-ignore]
+
+        raise OperationalError(
+            2059,
+            "the server asks for the password in the clear, and nothing proves who it is (no ssl_ca in"
+            " the URL)",
+        )
+
+
+def _mariadb(lock_timeout_s: float, url: URL) -> dict[str, object]:
+    proof = (
+        {} if "ssl_ca" in url.query else {"auth_plugin_map": dict.fromkeys(TELLING, _NotInTheClear)}
+    )
+    return proof | {
         "connect_timeout": CONNECT_S,
         "read_timeout": ANSWER_S,
         "write_timeout": ANSWER_S,

@@ -129,6 +129,10 @@ def test_an_error_about_the_store_does_not_show_it(file: Path, text: str) -> Non
 def test_a_stores_url_may_lie_in_a_file_of_its_own(tmp_path: Path) -> None:
     secret = tmp_path / "store.url"
     secret.write_text("postgresql://alice:hunter2@db/mirage\n# a comment\n")
+    with pytest.raises(InputError, match="others can read the password") as caught:
+        store_url(DaemonConfig(store_file=str(secret)), "x")
+    assert "hunter2" not in str(caught.value)
+    secret.chmod(0o640)
     assert (
         store_url(DaemonConfig(store_file=str(secret)), "x")
         == "postgresql://alice:hunter2@db/mirage"

@@ -850,6 +850,7 @@ def test_print_config_prints_what_holds_also_where_a_default_is_worked_out(shell
     config = shell.folder / "mirage.toml"
     config.write_text(f'[daemon]\nstore_file = "{shell.folder}/url"\n[acting]\nmode = "advise"\n')
     (shell.folder / "url").write_text("postgresql://u:secret@host/db\n")
+    (shell.folder / "url").chmod(0o600)
     said = shell.run("daemon", "--config", str(config), "--print-config").stdout
     assert (
         f'store = "postgresql://u:***@host/db"    # first line of {shell.folder}/url ({config})'

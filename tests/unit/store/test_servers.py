@@ -277,6 +277,7 @@ def test_the_daemon_says_that_its_database_is_away_and_goes_on_when_it_is_back(
 ) -> None:
     secret = shell.folder / "store.url"
     secret.write_text(url + "\n")
+    secret.chmod(0o600)
     (shell.folder / "mirage.toml").write_text(
         f'[daemon]\npoll_s = 1\nsocket = ""\nstore_file = "{secret}"\n[acting]\nmode = "enforce"\n'
         '[policy]\nname = "timer"\n'
