@@ -104,7 +104,9 @@ def _add_import_input(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("input")
     source = group.add_mutually_exclusive_group(required=True)
     source.add_argument(
-        "--sacct", metavar="FILE", help="output of `sacct -X -P -D` with its header"
+        "--sacct",
+        metavar="FILE",
+        help="output of `sacct -X -P -D` with its header, or of `sacct --json`",
     )
     source.add_argument("--swf", metavar="FILE", help="log in the Standard Workload Format")
     source.add_argument(

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from mirage.domain import Snapshot
 from mirage.errors import ClusterError
 from mirage.ports import Cluster, Store
+from mirage.slurm.agreement import of_records
 from mirage.state.encoder import HistoryStep, encode
 from mirage.state.history import BrokenStep, History, decode_step, encode_step
 from mirage.state.likeness import Waits
@@ -51,6 +52,8 @@ class Memory:
             self._histories[pool] = History(pool)
         try:
             records = cluster.accounting(now_s - WAITS_KEPT_S, now_s)
+            for each in of_records(records, snapshot):
+                log.warning("%s. %s %s", each, each.why, each.do)
             events = cluster.node_events(now_s - DAY_S, now_s)
         except ClusterError as error:
             known = [self._from_store(history, now_s) for history in self._histories.values()]

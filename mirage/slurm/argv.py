@@ -12,6 +12,8 @@ import os
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 
+from slurm_sim.slurm_json import RECORD_FIELDS
+
 SQUEUE_FIELDS = (
     "JobID",
     "ArrayTaskID",
@@ -34,25 +36,7 @@ SQUEUE_FIELDS = (
     "Name",
     "Comment",
 )
-SACCT_FIELDS = (
-    "JobIDRaw",
-    "JobID",
-    "User",
-    "Partition",
-    "State",
-    "NNodes",
-    "Submit",
-    "TimelimitRaw",
-    "Eligible",
-    "Start",
-    "End",
-    "Priority",
-    "ExitCode",
-    "AllocTRES",
-    "ReqTRES",
-    "NodeList",
-)
-"""None that users can write a separator into: no Comment, no SubmitLine, no JobName."""
+SACCT_FIELDS = RECORD_FIELDS
 LINE_FIELDS = (("JobIDRaw", 20), ("Submit", 20), ("SubmitLine", 2048))
 """What sbatch was called with, and of which job; sacct pads or cuts each field to so many bytes.
 

@@ -30,6 +30,7 @@ from mirage.slurm.oddities import OddityLog
 from mirage.slurm.rest_client import Query, RestAnswer, RestClient, token_source
 from mirage.slurm.rest_server import Server
 from mirage.slurm.rest_submission import submission
+from slurm_sim.slurm_json import Record, record_rows
 
 if TYPE_CHECKING:
     from mirage.config import AdapterConfig
@@ -217,7 +218,7 @@ class RestCluster(Cluster):
             self._cluster = str(found[0].get("name", "")) if len(found) == 1 else ""
         return self._cluster
 
-    def _job(self, job_id: int) -> Sequence[rest_records.Record]:
+    def _job(self, job_id: int) -> Sequence[Record]:
         path = f"job/{job_id}"
         answer = self._client.get("slurm", path)
         if failures.is_unknown_job(answer.words()):
@@ -226,15 +227,13 @@ class RestCluster(Cluster):
         records = self._checked(path, lambda: rest_records.listed(answer.body, "jobs"))
         return [each for each in records if each.get("job_id") == job_id]
 
-    def _queue(self, records: Sequence[rest_records.Record], at_s: int) -> parsing.JobListing:
+    def _queue(self, records: Sequence[Record], at_s: int) -> parsing.JobListing:
         cut_short: list[Oddity] = []
         rows = rest_records.queue_rows(records, cut_short)
         listed = parsing.read_queue(rest_records.SOURCE, rows, at_s)
         return parsing.JobListing(listed.jobs, listed.oddities + cut_short)
 
-    def _accounted(
-        self, start_s: int, end_s: int, job_ids: Collection[int] | None
-    ) -> list[rest_records.Record]:
+    def _accounted(self, start_s: int, end_s: int, job_ids: Collection[int] | None) -> list[Record]:
         window = [("start_time", f"uts{max(start_s, 1)}"), ("end_time", f"uts{end_s + 1}")]
         ids = sorted(set(job_ids or ()))
         chunks = [ids[at : at + MOST_IDS] for at in range(0, len(ids), MOST_IDS)]
@@ -257,16 +256,14 @@ class RestCluster(Cluster):
         joined = [",".join(names)] if names and self._is_old() else names
         return [("step", value) for value in joined]
 
-    def _slurmdbd_jobs(self, query: Query) -> Sequence[rest_records.Record]:
+    def _slurmdbd_jobs(self, query: Query) -> Sequence[Record]:
         answer = self._client.get("slurmdb", "jobs", query)
         if {error.number for error in answer.errors} != {NOTHING_FOUND}:
             self._raise_for(answer, "accounting", is_read=True)
         return self._checked("accounting", lambda: rest_records.listed(answer.body, "jobs"))
 
-    def _read_accounted(
-        self, records: Sequence[rest_records.Record]
-    ) -> list[tuple[rest_records.Record, list[Job]]]:
-        rows = list(rest_records.record_rows(records))
+    def _read_accounted(self, records: Sequence[Record]) -> list[tuple[Record, list[Job]]]:
+        rows = list(record_rows(records))
         listed = parsing.read_records(rest_records.SOURCE, rows, self._now_s())
         self._oddities.report(listed.oddities)
         by_key: dict[tuple[int, int], list[Job]] = {}
@@ -275,7 +272,7 @@ class RestCluster(Cluster):
         keys = [(int(row[0]), int(row[6])) for _, row in rows]
         return [(record, by_key.pop(key, [])) for record, key in zip(records, keys, strict=True)]
 
-    def _records(self, name: str) -> Sequence[rest_records.Record]:
+    def _records(self, name: str) -> Sequence[Record]:
         body = self._get("slurm", name).body
         return self._checked(name, lambda: rest_records.listed(body, name))
 

@@ -19,6 +19,7 @@ from mirage.slurm.survey import JobLimits, SlurmAbout, noted
 from slurm_sim.clusters.scontrol import read_live_nodes
 from slurm_sim.config import ClusterConfig, Reservation
 from slurm_sim.seconds import DAY_S
+from slurm_sim.slurm_json import number
 
 if TYPE_CHECKING:
     from mirage.config import AdapterConfig
@@ -141,5 +142,5 @@ def _at(record: object, *names: str) -> Any:
 
 
 def _limit(value: object) -> int | None:
-    text = rest_records.number(value)
+    text = number(value)
     return None if text in rest_records.UNBOUNDED else int(text)

@@ -31,6 +31,9 @@ UNKNOWN = {
     "Partition_Limit",
     "UNLIMITED",
 }
+CONSTANTS = {str(2**bits - less) for bits in (32, 64) for less in (1, 2)}
+"""INFINITE and NO_VAL of slurm.h, as slurmdbd's tables have them for UNLIMITED and for nothing."""
+UNKNOWN |= CONSTANTS
 
 
 @dataclass
@@ -209,6 +212,22 @@ def state(text: str) -> str:
     return SHORT_STATES.get(word, word)
 
 
+def stored_state(text: str) -> str:
+    """As `state`, or by its number, as slurmdbd's tables have it."""
+    if not text.isdecimal():
+        return state(text) if text else ""
+    try:
+        return NUMBERED_STATES[int(text)]
+    except KeyError:
+        raise ValueError(text) from None
+
+
+_BY_NUMBER = (
+    "PENDING RUNNING SUSPENDED COMPLETED CANCELLED FAILED TIMEOUT NODE_FAIL PREEMPTED BOOT_FAIL DEADLINE"
+    " OUT_OF_MEMORY"
+)
+NUMBERED_STATES = dict(enumerate(_BY_NUMBER.split())) | {1024: "REQUEUED", 8192: "RESIZING"}
+"""`enum job_states` and two flags of slurm.h."""
 SHORT_STATES = {
     "BF": "BOOT_FAIL",
     "CA": "CANCELLED",
@@ -271,6 +290,20 @@ def tres_gpus(text: str) -> float:
     return sum(whole_number(value) for name, value in parts.items() if name.startswith("gres/gpu:"))
 
 
+def gres_gpus(text: str) -> float:
+    """GPUs of ``gpu:tesla:2,craynetwork:1``: AllocGRES and ReqGRES of sacct before 20.11. 0: none."""
+    found = 0
+    for part in text.split(","):
+        name, *more = re.sub(r"\(.*", "", part).removeprefix("gres/").split(":")
+        if name in ("gpu", GPU_ID):
+            found += int(more[-1]) if more and more[-1].isdecimal() else 1
+    return float(found)
+
+
+GPU_ID = "7696487"
+"""What a sacct prints that lacks the site's plugin, `gpu` as a number."""
+
+
 def tres_cpus(text: str) -> float:
     """CPUs of a TRES string. 0: it names none."""
     return whole_number(tres(text).get("cpu", "0"))
@@ -295,3 +328,23 @@ def memory_mib(text: str) -> float:
     if match is None:
         raise ValueError(text)
     return float(np.ceil(float(match[1]) * 1024.0 ** ("KMGTP".index(match[2] or "M") - 1)))
+
+
+MOST_STATES = 5
+"""How many of the unknown ones are named."""
+
+
+def note_states(batch: Batch, states: NDArray[np.object_]) -> None:
+    """Counts those that are none of Slurm's."""
+    names, counts = np.unique(states.astype(str), return_counts=True)
+    strange = [
+        (name, count)
+        for name, count in zip(names, counts, strict=True)
+        if name and name not in STATES
+    ]
+    for name, count in strange[:MOST_STATES]:
+        batch.note(f"state {name}, none of Slurm's, kept", count)
+    batch.note(
+        "more states that are none of Slurm's, kept",
+        sum(count for _name, count in strange[MOST_STATES:]),
+    )

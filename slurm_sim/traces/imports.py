@@ -399,10 +399,20 @@ def _csv_columns(batch: Batch, chosen: dict[str, tuple[str, float]]) -> dict[str
             continue
         if name in ("submit", "start", "end", "eligible"):
             result[name] = batch.times(chosen[name][0])
+        elif name == "state":
+            result[name] = _stored_states(batch, chosen[name][0])
         elif kind in ("text", "id"):
             result[name] = batch.columns[chosen[name][0]]
         else:
             result[name] = numbers(name)
+    for name in {"start", "end", "eligible"} & result.keys():
+        # slurmdbd's tables have 0 for a time that has not come.
+        not_yet = (result[name] == 0) & (result["submit"] > 0)
+        batch.note(f"{name} 0, taken as not yet", not_yet.sum())
+        result[name] = np.where(not_yet, np.nan, result[name])
+    for theirs in {theirs for theirs, _ in chosen.values()}:
+        constants = sum(text in fields.CONSTANTS for text in batch.columns[theirs])
+        batch.note(f"{theirs} of Slurm's INFINITE or NO_VAL (4294967295), taken as none", constants)
     if "start" not in result and "wait_s" in chosen:
         result["start"] = result["submit"] + numbers("wait_s")
     if "end" not in result and "start" in result and "runtime_s" in result:
@@ -413,6 +423,15 @@ def _csv_columns(batch: Batch, chosen: dict[str, tuple[str, float]]) -> dict[str
         if name in ("user", "partition", "state", "start", "end", "timelimit_s", "gpus", "cpus"):
             result.setdefault(name, [""] * rows if kind == "text" else np.full(rows, np.nan))
     return result
+
+
+def _stored_states(batch: Batch, theirs: str) -> NDArray[np.object_]:
+    numbered = sum(text.strip().isdecimal() for text in batch.columns[theirs])
+    batch.note("states by number, read as slurmdbd's (3: COMPLETED)", numbered)
+    expected = "a state like COMPLETED, or its number in slurmdbd"
+    states = batch.mapped(theirs, fields.stored_state, expected, "")
+    fields.note_states(batch, states)
+    return states
 
 
 def _decimal(text: str) -> float:

@@ -15,11 +15,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from slurm_sim.formats import parse_json
+from slurm_sim.slurm_json import RECORD_FIELDS, record_rows
 from slurm_sim.traces import fields
+from slurm_sim.traces.errors import TraceError
 from slurm_sim.traces.fields import Batch, count_zoneless
 from slurm_sim.traces.left_out import take_down
 from slurm_sim.traces.reading import (
     BATCH_ROWS,
+    Row,
     TraceImport,
     check_zone,
     note_undecodable,
@@ -30,19 +34,17 @@ from slurm_sim.traces.sacct_layout import IDS, Layout, Values
 from slurm_sim.traces.sacct_rows import NAMES, Found, Rows
 from slurm_sim.traces.table import make_trace
 
-MOST_STATES = 5
-"""How many of the unknown ones are named."""
 HINT = "give what `sacct -P` prints, without texts that users choose"
 
 
 def import_sacct(path: Path | str, timezone: str | None = None) -> TraceImport:
     """``sacct -X -P -D --format=...`` with its header, columns in any order; times ISO or epoch
-    (SLURM_TIME_FORMAT=%s).
+    (SLURM_TIME_FORMAT=%s). Or ``sacct --json``.
 
     Needs JobID (or JobIDRaw), Submit, Start, End, State, and the nodes: NNodes/AllocNodes/ReqNodes
     or a TRES list. Reads also User, Partition, Account, QOS, Eligible, Priority, Timelimit or
-    TimelimitRaw (minutes), NCPUS/AllocCPUS/ReqCPUS, AllocTRES/ReqTRES, ReqMem, ExitCode,
-    Dependency. Steps (``5.batch``) and parts of heterogeneous jobs (``5+1``) are told apart by
+    TimelimitRaw (minutes), NCPUS/AllocCPUS/ReqCPUS, AllocTRES/ReqTRES, AllocGRES/ReqGRES, ReqMem,
+    ExitCode, Dependency. Steps (``5.batch``) and parts of heterogeneous jobs (``5+1``) are told apart by
     cleaning. A record that can't be read for sure is left out and counted in the notes.
 
     Raises TraceError: no header, or more than half of the records are left out.
@@ -53,7 +55,8 @@ def import_sacct(path: Path | str, timezone: str | None = None) -> TraceImport:
     frames: list[Any] = []
     numbers: list[int] = []
     room = MAX_TASKS_OF_FILE
-    for batch in _batches(rows, opened(path, rows.saw_unended), timezone, notes):
+    lines = _as_lines(rows, opened(path, rows.saw_unended))
+    for batch in _batches(rows, lines, timezone, notes):
         frame = pd.DataFrame(_sacct_columns(batch))
         take_down(batch, frame)
         room = _check_tasks(batch, room)
@@ -63,6 +66,34 @@ def import_sacct(path: Path | str, timezone: str | None = None) -> TraceImport:
     rows.left_out.refuse_rubbish(str(path), len(numbers), HINT)
     done = put_together(frames, numbers, str(path), rows.notes | notes | rows.left_out.notes())
     return _expand_arrays(replace(done, left_out=rows.left_out.total))
+
+
+def _as_lines(rows: Rows, lines: Iterator[Row]) -> Iterator[Row]:
+    """Of a file of `sacct --json` its records as lines of `sacct -P`, numbered by record; else the lines.
+
+    Raises TraceError.
+    """
+    first = next(lines, None)
+    if first is None or not first[1][0].lstrip().startswith("{"):
+        return lines if first is None else chain([first], lines)
+    try:
+        jobs = parse_json("\n".join(line for _, [line] in chain([first], lines))).get("jobs")
+    except ValueError as error:
+        raise TraceError(rows.file, f"what `sacct --json` prints, whole ({error})") from None
+    if not isinstance(jobs, list) or not all(isinstance(job, dict) for job in jobs):
+        raise TraceError(rows.file, "a list `jobs`, as `sacct --json` prints it")
+    rows.unended = 0  # JSON that is whole needs no line end
+    header = "|".join((*RECORD_FIELDS, *MORE_OF_JSON))
+    return chain([(0, [header])], ((number, [line]) for number, line in _json_rows(jobs)))
+
+
+def _json_rows(jobs: list[dict[str, Any]]) -> Iterator[tuple[int, str]]:
+    for (number, row), job in zip(record_rows(jobs), jobs, strict=True):
+        more = (str(job.get(name.lower()) or "") for name in MORE_OF_JSON)
+        yield number, "|".join(re.sub(r"[|\r\n]", "?", value) for value in (*row, *more))
+
+
+MORE_OF_JSON = ("Account", "QOS")
 
 
 def _batches(
@@ -103,7 +134,7 @@ def _sacct_columns(batch: Batch) -> dict[str, Any]:
     rows = len(batch.lines)
     ids = batch.first(*IDS) or ""
     state = batch.mapped("State", fields.state, "a state like COMPLETED or CANCELLED by 1000", "")
-    _note_states(batch, state)
+    fields.note_states(batch, state)
     result: dict[str, Any] = {
         "job_id": batch.columns[ids],
         "user": batch.columns.get("User", [""] * rows),
@@ -113,7 +144,7 @@ def _sacct_columns(batch: Batch) -> dict[str, Any]:
         "end": batch.times("End"),
         "timelimit_s": _sacct_limit(batch, rows),
         "nodes": _nodes(batch, rows),
-        "gpus": _tres(batch, rows, fields.tres_gpus, positive=True),
+        "gpus": _gpus(batch, rows),
         "cpus": _cpus(batch, rows),
         "state": state,
     }
@@ -159,21 +190,6 @@ def _range_in(job_id: str) -> str:
     return job_id.partition("[")[2].partition("]")[0]
 
 
-def _note_states(batch: Batch, states: NDArray[np.object_]) -> None:
-    names, counts = np.unique(states.astype(str), return_counts=True)
-    strange = [
-        (name, count)
-        for name, count in zip(names, counts, strict=True)
-        if name not in fields.STATES
-    ]
-    for name, count in strange[:MOST_STATES]:
-        batch.note(f"state {name}, none of Slurm's, kept", count)
-    batch.note(
-        "more states that are none of Slurm's, kept",
-        sum(count for _name, count in strange[MOST_STATES:]),
-    )
-
-
 def _sacct_limit(batch: Batch, rows: int) -> NDArray[np.float64]:
     if "Timelimit" in batch.columns:
         return batch.limits_s("Timelimit")
@@ -209,6 +225,18 @@ def _cpus(batch: Batch, rows: int) -> NDArray[np.float64]:
     asked = _tres(batch, rows, fields.tres_cpus, positive=False)
     result = np.where(np.nan_to_num(counted) > 0, counted, asked)
     return np.where(result > 0, result, np.nan)
+
+
+def _gpus(batch: Batch, rows: int) -> NDArray[np.float64]:
+    """Of the TRES; of old dumps AllocGRES, which counts the job's, or ReqGRES, which counts a node's."""
+    result = _tres(batch, rows, fields.tres_gpus, positive=True)
+    for name, times in (("AllocGRES", np.ones(rows)), ("ReqGRES", _nodes(batch, rows))):
+        if name in batch.columns:
+            each = batch.mapped(name, fields.gres_gpus, "").astype(np.float64)
+            found = np.where(result > 0, 0, np.nan_to_num(each * times))
+            batch.note(f"jobs whose GPUs are those of {name}", (found > 0).sum())
+            result = result + found
+    return result
 
 
 def _tres(batch: Batch, rows: int, convert: Any, *, positive: bool) -> NDArray[np.float64]:

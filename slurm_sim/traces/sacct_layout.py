@@ -23,14 +23,14 @@ def _words(text: str) -> frozenset[str]:
 
 
 FREE = _words("""
-    AdminComment AllocGRES Comment Constraints Container Extra JobName Licenses McsLabel Reason ReqGRES
+    AdminComment Comment Constraints Container Extra JobName Licenses McsLabel Reason
     StdErr StdIn StdOut SubmitLine SystemComment WCKey WorkDir
     """)
 """Text that a user or an administrator chooses. A column that this version does not know counts as
 one of them.
 """
 _NAMES = _words("""
-    Account Cluster Dependency Group NodeList Partition QOS QOSREQ Reservation User
+    Account AllocGRES Cluster Dependency Group NodeList Partition QOS QOSREQ ReqGRES Reservation User
     """)
 """Names that Slurm checks. They may hold anything, but neither delimiters nor line ends."""
 _TIMES = _words("Eligible End Start Submit")
@@ -76,6 +76,8 @@ READ = (
     "ReqCPUS",
     "AllocTRES",
     "ReqTRES",
+    "AllocGRES",
+    "ReqGRES",
     "ReqMem",
     "State",
     "ExitCode",
@@ -146,7 +148,11 @@ _PARTS = {
     **dict.fromkeys(IDS, r"[\d_\[\]\-:%.+]+(?:\.\w+(?:\+\d+)?)?"),
     **dict.fromkeys(_LISTS, r"(?:[^=,\s]+=[^=,\s]*)?"),
     **dict.fromkeys(
-        ("Partition", "NodeList", "Reservation", "Flags", "Dependency", "QOSREQ"), r"[^\n\r]*"
+        (
+            *("Partition", "NodeList", "Reservation", "Flags", "Dependency", "QOSREQ"),
+            *("AllocGRES", "ReqGRES"),
+        ),
+        r"[^\n\r]*",
     ),
 }
 """Columns that hold commas, and what stands between two of them: for the delimiter ","."""

@@ -38,6 +38,7 @@ from mirage.slurm.rest_client import RestClient, token_claims, token_source
 from mirage.slurm.rest_cluster import RestCluster
 from mirage.slurm.rest_server import Server
 from mirage.slurm.rest_submission import submission
+from slurm_sim.slurm_json import record_rows
 
 NOW = 1_800_000_000
 LOCAL = "http://127.0.0.1:9"
@@ -182,7 +183,7 @@ def test_nodes_and_since_when_they_are_down() -> None:
 
 def test_the_bits_of_waiting_tasks_are_their_numbers() -> None:
     record = RECORD | {"array": {"job_id": 8, "task": "0xAA"}, "state": {"current": ["PENDING"]}}
-    rows = rest_records.record_rows([record])
+    rows = record_rows([record])
     jobs = parsing.read_records("slurmrestd", rows, NOW).jobs
     assert [job.array_task for job in jobs] == ["1", "3", "5", "7"]
     assert {job.end_s for job in jobs} == {None}
@@ -490,7 +491,7 @@ def test_a_job_that_failed_did_not_exit_with_0() -> None:
         "state": {"current": "FAILED"},
         "exit_code": {"status": "SUCCESS", "return_code": 0},
     }
-    rows = rest_records.record_rows([failed])
+    rows = record_rows([failed])
     assert [job.exit_code for job in parsing.read_records("slurmrestd", rows, NOW).jobs] == [1]
 
 

@@ -573,3 +573,50 @@ def test_lines_that_are_not_utf_8_are_counted(tmp_path: Path) -> None:
         count for what, count in import_sacct(tmp_path / "log").notes.items() if "not UTF-8" in what
     ]
     assert count == 1
+
+
+def test_a_table_of_slurmdbd_as_csv(tmp_path):
+    """States by number, INFINITE and NO_VAL as they are stored, and 0 for a time to come."""
+    head = "id_job,timelimit,time_submit,time_eligible,time_start,time_end,state,nodes_alloc,cpus_req\n"
+    rows = [
+        "100,1440,1609459200,1609459200,1609459260,1609462860,3,1,40",
+        "101,4294967295,1609459200,1609459200,1609459260,1609462860,5,2,4294967294",
+        "104,10,1609459200,1609459200,1609459260,1609459872,6,1,40",
+        "105,60,1609459200,1609459200,1609459260,0,1,1,40",
+        "106,60,1609459200,0,0,0,0,1,40",
+        "107,60,1609459200,1609459200,0,1609459900,4,1,40",
+        "108,60,1609459200,1609459200,1609459260,1609462860,77,1,40",
+    ]
+    path = tmp_path / "job_table.csv"
+    path.write_text(head + "\n".join(rows) + "\n")
+    names = {"job_id": "id_job", "cpus": "cpus_req", "nodes": "nodes_alloc"}
+    names["timelimit_s"] = "timelimit:min"
+    names |= {name: f"time_{name}" for name in ("submit", "eligible", "start", "end")}
+    done = import_csv(path, names)
+    jobs = done.trace.jobs.set_index("job_id")
+    assert jobs["state"].tolist() == [
+        "COMPLETED",
+        "FAILED",
+        "TIMEOUT",
+        "RUNNING",
+        "PENDING",
+        "CANCELLED",
+    ]
+    assert jobs["timelimit_s"].fillna(-1).tolist() == [86_400, -1, 600, 3600, 3600, 3600]
+    assert np.isnan(jobs["cpus"].to_numpy(float, na_value=np.nan)[1])
+    assert jobs[["start", "end"]].isna().sum().tolist() == [2, 2]
+    assert done.left_out == 1
+    assert any("a state like COMPLETED, or its number" in note for note in done.notes)
+    assert done.notes["end 0, taken as not yet"] == 2
+    assert done.notes["states by number, read as slurmdbd's (3: COMPLETED)"] == 7
+    cleaned, _ = clean(done.trace)
+    assert "105" in cleaned.jobs["job_id"].tolist()  # it runs
+
+
+def test_times_that_begin_at_0_stay(tmp_path):
+    path = tmp_path / "own.csv"
+    path.write_text("submit,start,end,nodes,state\n0,0,60,1,Completed\n0,60,120,1,Odd\n")
+    done = import_csv(path)
+    assert done.trace.jobs["start"].tolist() == [0, 60]
+    assert done.trace.jobs["state"].tolist() == ["COMPLETED", "ODD"]
+    assert done.notes["state ODD, none of Slurm's, kept"] == 1

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 from time import process_time
@@ -492,3 +493,94 @@ def test_every_job_read_is_as_it_was_or_is_counted_as_left_out(
         seen |= {"State": row["state"]}
         assert seen == {name: job[name].split(" ")[0] for name in seen}
     assert not truth or left_out(done)
+
+
+def in_json(new: bool, **more: object) -> dict[str, object]:
+    """A job as v0.0.38 or v0.0.42 has it, of those that real sacct printed."""
+
+    def value(number: int) -> object:
+        return {"set": True, "infinite": False, "number": number} if new else number
+
+    tres = [("cpu", "", 4), ("energy", "", -2), ("node", "", 2), ("gres", "gpu", 4)]
+    counts = [{"type": kind, "name": name or None, "count": count} for kind, name, count in tres]
+    job = {
+        "account": "lab",
+        "allocation_nodes": 2,
+        "array": {"job_id": 0, "task": None if not new else "", "task_id": None},
+        "association": {"user": "ann"},
+        "time": {
+            "eligible": 1_710_000_000,
+            "end": 1_710_003_600,
+            "start": 1_710_000_010,
+            "submission": 1_710_000_000,
+            "limit": value(1440),
+        },
+        "exit_code": {"return_code": value(1)},
+        "job_id": 7,
+        "nodes": "n[1-2]",
+        "partition": "gpu",
+        "priority": value(156),
+        "qos": "normal",
+        "state": {"current": ["FAILED"] if new else "FAILED"},
+        "tres": {"allocated": counts, "requested": [{"type": "mem", "name": "", "count": 4000}]},
+        "user": "ann",
+    }
+    return job | more
+
+
+@pytest.mark.parametrize("new", [False, True])
+@pytest.mark.parametrize("indent", [None, 2])
+def test_sacct_json_is_read_as_its_text(tmp_path, new, indent):
+    waiting = {"time": in_json(new)["time"] | {"start": 0, "end": 0}, "allocation_nodes": 0}
+    states = {"state": {"current": ["PENDING"] if new else "PENDING"}}
+    tasks = {"array": {"job_id": 8, "task": "1-3", "task_id": None}, "job_id": 8}
+    jobs = [in_json(new), in_json(new, **tasks, **waiting, **states)]
+    path = tmp_path / "sacct.json"
+    path.write_text("\n" + json.dumps({"meta": {}, "jobs": jobs, "errors": []}, indent=indent))
+    done = import_sacct(path)
+    first, *others = done.trace.jobs.to_dict("records")
+    assert (first["user"], first["account"], first["qos"]) == ("ann", "lab", "normal")
+    assert (first["start"], first["end"], first["timelimit_s"]) == (
+        1_710_000_010,
+        1_710_003_600,
+        86_400,
+    )
+    assert (first["nodes"], first["gpus"], first["cpus"], first["mem_mib"]) == (2, 4, 4, 4000)
+    assert (first["state"], first["exit_code"], first["priority"]) == ("FAILED", "1:0", 156)
+    assert [each["job_id"] for each in others] == ["8_1", "8_2", "8_3"]
+    assert {each["state"] for each in others} == {"PENDING"}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"jobs": [', "what `sacct --json` prints, whole"),
+        ('{"meta": {}}', "a list `jobs`"),
+        ('{"jobs": [1]}', "a list `jobs`"),
+    ],
+)
+def test_json_of_something_else_is_refused(tmp_path, text, words):
+    path = tmp_path / "x.json"
+    path.write_text(text)
+    with pytest.raises(TraceError, match=words):
+        import_sacct(path)
+
+
+def test_gpus_of_dumps_from_before_tres_had_them(tmp_path):
+    """AllocGRES counts those of the whole job, ReqGRES those of a node."""
+    head = "JobID|Submit|Start|End|State|AllocNodes|ReqNodes|ReqGRES|AllocGRES|AllocTRES\n"
+    times = "2019-03-09T10:00:00|2019-03-09T10:00:05|2019-03-09T11:00:00|COMPLETED"
+    rows = [
+        f"1|{times}|2|2|gpu:2|gpu:4|cpu=4,node=2",
+        f"2|{times}|2|2|gpu:tesla:2,craynetwork:1||cpu=4,node=2",
+        f"3|{times}|1|1|gpu|7696487:1|cpu=4,node=1",
+        f"4|{times}|1|1|craynetwork:1||cpu=4,node=1",
+        f"5|{times}|1|1|gpu:8|gpu:8|cpu=4,node=1,gres/gpu=3",
+        f"6|{times}|1|1|(null)|(null)|cpu=4,node=1",
+    ]
+    path = tmp_path / "old.txt"
+    path.write_text(head + "\n".join(rows) + "\n")
+    done = import_sacct(path)
+    assert done.trace.jobs["gpus"].tolist() == [4, 4, 1, 0, 3, 0]
+    assert done.notes["jobs whose GPUs are those of AllocGRES"] == 2
+    assert done.notes["jobs whose GPUs are those of ReqGRES"] == 1
