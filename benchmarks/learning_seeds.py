@@ -8,8 +8,7 @@ DIR/seeds under a checksum of the samples and options. A later call adds to them
 the code remove the folder. Differences are paired, with 95 % intervals by block
 bootstrap: to `quantile` with the same seeds, and of a head to its foundation. The summary goes to
 benchmarks/learning_seeds.json, which keeps the other rows. Rules are fixed by
-benchmarks/learning_cv.py before; this is a look at the result. Variants of the heads:
-benchmarks/stopping_heads.py.
+benchmarks/learning_cv.py before; this is a look at the result.
 """
 
 from __future__ import annotations

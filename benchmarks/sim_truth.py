@@ -37,8 +37,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.sim_common import HERE, SHARED, machine, table, write_json
-from benchmarks.sim_paced import Moments, Paced
-from benchmarks.sim_replay_cases import Event
 from slurm_sim.clusters import NoteKind, read_cluster
 from slurm_sim.clusters.notes import Entry
 from slurm_sim.clusters.values import hosts
@@ -46,6 +44,8 @@ from slurm_sim.config import ClusterConfig, NodeAction, NodeChange, Reservation
 from slurm_sim.errors import SimulationError
 from slurm_sim.jobs import JobSpec
 from slurm_sim.results import geometric_mean_ratio, makespan_s, relative_difference
+from tests.conformance.sim_paced import Moments, Paced
+from tests.conformance.sim_replay_cases import Event
 
 Floats = NDArray[np.float64]
 WITHIN_S = (5, 60, 600)

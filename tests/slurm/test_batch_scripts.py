@@ -1,5 +1,5 @@
 """The real sbatch judges what Mirage makes of a batch script. Many more: `python -m
-benchmarks.batch_scripts`.
+tests.conformance.batch_scripts`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.batch_scripts import Case, Judge, make_case
+from tests.conformance.batch_scripts import Case, Judge, make_case
 from tests.slurm.site import ALICE, Site, until
 
 pytestmark = pytest.mark.slurm

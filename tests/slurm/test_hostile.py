@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.squeue_fuzz import Fuzz
-from benchmarks.squeue_spy import spying
 from mirage.domain import ClusterNode
 from mirage.slurm.commands import CommandCluster
 from mirage.slurm.runner import Runner
 from slurm_sim.node_states import node_state
+from tests.conformance.squeue_fuzz import Fuzz
+from tests.conformance.squeue_spy import spying
 from tests.slurm.site import ALICE, BOB, Site, until
 
 pytestmark = pytest.mark.slurm

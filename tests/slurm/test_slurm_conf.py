@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from benchmarks.slurm_confs import KINDS, drawn
-from benchmarks.slurm_judge import Case, judge, why_not
 from slurm_sim.clusters import scheduler, slurm_conf
+from tests.conformance.slurm_confs import KINDS, drawn
+from tests.conformance.slurm_judge import Case, judge, why_not
 
 pytestmark = [
     pytest.mark.slurm,

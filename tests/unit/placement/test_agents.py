@@ -32,7 +32,6 @@ from mirage.placement.planner import Planner, SearchAdvice, _Search, queue_of, t
 from mirage.placement.rollout import roll_out
 from mirage.placement.scalable import NetworkGuide, ScalableAgent, ScalableNetwork, rounded
 from mirage.placement.schedulers import agents_of, scheduler
-from mirage.placement.search import PlacementJob, propose
 from mirage.placement.setting import PlacementSetting
 from mirage.placement.world import PlacementConfig, PlacementWorld, Price
 from tests.unit.placement.test_world import MODEL, give, jobs, world
@@ -114,64 +113,6 @@ def test_a_load_is_a_share_of_what_best_fit_carries():
     assert setting.facts()["arrivals_per_step"] == pytest.approx(0.5 * setting.capacity)
     with pytest.raises(InputError, match="load: give a share over 0"):
         small_setting(load=0.0)
-
-
-# --- the search
-
-
-def job(name: str, gpus: int, held: tuple[int, ...] = (), **more: object) -> PlacementJob:
-    return PlacementJob(
-        name=name,
-        gpus=gpus,
-        held=held,
-        minibatch_distance=5e12,
-        reduction_per_root_s=PER_ROOT_S,
-        **more,
-    )
-
-
-def test_a_planted_bad_placement_is_mended():
-    found = propose(TOPOLOGY, [job("a", 4, (0, 8, 16, 24)), job("b", 2, (1, 9))])
-    assert found.is_complete
-    for held in found.held:
-        assert len({TOPOLOGY.gpus[gpu].node for gpu in held}) == 1
-    assert (found.speeds_after > found.speeds_now).all()
-
-
-def test_who_may_not_move_stays():
-    fixed = (0, 8, 16, 24)
-    found = propose(TOPOLOGY, [job("a", 4, fixed, may_move=False), job("b", 2)])
-    assert found.held[0] == fixed
-    assert len(found.held[1]) == 2
-
-
-def test_a_weighty_job_takes_the_place_of_a_light_one_that_may_pause():
-    everything = tuple(range(32))
-    light = job("light", 32, everything)
-    heavy = job("heavy", 32, weight=3.0)
-    assert propose(TOPOLOGY, [light, heavy]).held == ((), everything)
-    kept = job("light", 32, everything, may_pause=False)
-    assert propose(TOPOLOGY, [kept, heavy]).held == (everything, ())
-
-
-def test_only_available_gpus_are_given():
-    available = np.zeros(32, dtype=bool)
-    available[[3, 17]] = True
-    assert propose(TOPOLOGY, [job("a", 2)], available=available).held == ((3, 17),)
-    assert propose(TOPOLOGY, [job("a", 3)], available=available).held == ((),)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ([job("a", 33)], "job a asks for 33 GPUs; 2,2,2,2 has 32"),
-        ([job("a", 1, (40,))], "job a holds GPU 40, which 2,2,2,2 lacks"),
-        ([job("a", 1, (2,)), job("b", 1, (2,))], "jobs a and b both hold GPU n1/gpu2"),
-    ],
-)
-def test_impossible_jobs_are_refused(wrong, message):
-    with pytest.raises(InputError, match=message):
-        propose(TOPOLOGY, wrong)
 
 
 # --- the search in the world

@@ -118,7 +118,7 @@ def test_select_linear_takes_nodes_of_one_weight_kind_by_kind() -> None:
 
 def test_tests_of_jobs_with_gpus_draw_those_without_along() -> None:
     """What slurmctld 22.05 does (sched_weight): tried on one, `shared_gpus` of
-    benchmarks/sim_replays.py.
+    tests/conformance/sim_replays.py.
     """
     nodes = make_nodes(4, cpus=8, gpus=4)
     pick, pool = Picker(SelectType.CONS_TRES, nodes), FreeResources(nodes)

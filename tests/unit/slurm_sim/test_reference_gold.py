@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from benchmarks import sim_truth
-from benchmarks.sim_paced import Paced
 from slurm_sim import Simulator
 from slurm_sim.clusters import read_cluster
 from slurm_sim.config import ClusterConfig, Params, Partition, SelectType, named_nodes
@@ -22,6 +21,7 @@ from slurm_sim.jobs import JobRecord, JobSpec, State
 from slurm_sim.reference.cluster import ClusterState
 from slurm_sim.reference.passes import backfill_pass, main_pass
 from slurm_sim.reference.queue import QueueEntry
+from tests.conformance.sim_paced import Paced
 
 GOLD = Path(__file__).parents[4] / "shared" / "gold"
 pytestmark = pytest.mark.skipif(not GOLD.is_dir(), reason="the recorded replays are not here")

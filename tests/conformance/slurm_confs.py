@@ -1,10 +1,10 @@
 """Configurations as public sites have them, drawn at random, with a real slurmctld as the judge of
 how we read them.
 
-    .venv/bin/python -m benchmarks.slurm_confs [--kind nodes] [--count 20] [--seed 1] [--keep DIR]
+    .venv/bin/python -m tests.conformance.slurm_confs [--kind nodes] [--count 20] [--seed 1] [--keep DIR]
     [FILE ...]
 
-Needs root and slurmctld 22.05 (`benchmarks.slurm_judge`). Of each kind so many files are drawn.
+Needs root and slurmctld 22.05 (`tests.conformance.slurm_judge`). Of each kind so many files are drawn.
 slurmctld is started on each, and what scontrol shows is compared with what `slurm-sim cluster
 --slurm-conf` makes of the file. A file that slurmctld refuses must be refused here, too. With
 FILEs, these are judged instead (with what they include beside them), as if they named this machine
@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from benchmarks.slurm_judge import Case, Verdict, judge, why_not
+from tests.conformance.slurm_judge import Case, Verdict, judge, why_not
 
 Draw = random.Random
 Lines = list[str]

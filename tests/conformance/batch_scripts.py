@@ -1,7 +1,7 @@
 """The job that sbatch makes of a batch script beside link 1 of the chain that mirage-submit makes
 of it.
 
-    scripts/slurm-up --dir D && .venv/bin/python -m benchmarks.batch_scripts D [--count 300] [--seed
+    scripts/slurm-up --dir D && .venv/bin/python -m tests.conformance.batch_scripts D [--count 300] [--seed
     1]
 
 The scripts are made up, in the forms that public ones have: options long, short, bundled and

@@ -1,7 +1,7 @@
 """A plain user watches all command lines for the separator of squeue's fields, and forges rows with
 it.
 
-    scripts/slurm-up --dir DIR && .venv/bin/python -m benchmarks.squeue_spy DIR [--cycles 40]
+    scripts/slurm-up --dir DIR && .venv/bin/python -m tests.conformance.squeue_spy DIR [--cycles 40]
 
 Needs root. slurmctld is stopped for 0.4 s in each cycle, as if it were busy: that gives the user
 time. Prints how many cycles failed or had a forged row.

@@ -1,7 +1,7 @@
 """A plain user submits jobs with hostile values on a real slurmctld; everybody else's jobs must
 still be read.
 
-    scripts/slurm-up --dir DIR && .venv/bin/python -m benchmarks.squeue_fuzz DIR [--jobs 400]
+    scripts/slurm-up --dir DIR && .venv/bin/python -m tests.conformance.squeue_fuzz DIR [--jobs 400]
     [--seed 1] [--out FILE]
 
 Needs root. mirage-alice submits held and waiting jobs in batches, and changes some of them by

@@ -1,9 +1,9 @@
 """More replays on a real, accelerated slurmctld, for sim_truth: other parameters, dependencies,
 GPUs, other days.
 
-    .venv/bin/python -m benchmarks.sim_replays --out DIR [--only NAME ...] .venv/bin/python -m
-    benchmarks.sim_truth --gold DIR .venv/bin/python -m benchmarks.sim_replays --out DIR --random 8
-    [--seed 1] [--kind limits] .venv/bin/python -m benchmarks.sim_replays --out DIR --again
+    .venv/bin/python -m tests.conformance.sim_replays --out DIR [--only NAME ...] .venv/bin/python -m
+    benchmarks.sim_truth --gold DIR .venv/bin/python -m tests.conformance.sim_replays --out DIR --random 8
+    [--seed 1] [--kind limits] .venv/bin/python -m tests.conformance.sim_replays --out DIR --again
     ../shared/gold/w0227 [--times 2] .venv/bin/python -m benchmarks.sim_truth --gold
     ../shared/gold/w0227 --beside DIR/w0227_1 DIR/w0227_2
 
@@ -34,7 +34,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from benchmarks.sim_common import SHARED
-from benchmarks.sim_replay_cases import (
+from tests.conformance.sim_replay_cases import (
     CASES,
     INSTANCE,
     KINDS,
