@@ -1,6 +1,6 @@
 """One cycle of the daemon with a long queue and many chains: CPU time, peak memory, commands run.
 
-    .venv/bin/python -m benchmarks.tick_cost [--queued 10000] [--chains 500] [--cycles 7] [--cold]
+    .venv/bin/python -m benchmarks.tick_cost [--queued 10000] [--chains 500] [--cycles 7] [--cold] [--keep]
 
 Slurm's commands are replaced by answers of that size, as text: so parsing, encoding, deciding, the
 store and the audit log are measured, and Slurm is not. Seed 1. The first cycle starts with an empty
@@ -8,13 +8,14 @@ store and nothing in memory: it reads a week of accounting, with a start for eac
 writes all chains and links. The further ones, ten minutes apart, are what a service does all day.
 Nearly all decisions are to wait. With ``--cold`` there is no accounting, and every chain is due at
 once: each cycle releases as many as `acting.releases_per_minute` permits, and writes down why the
-others wait.
+others wait. With ``--keep`` the result replaces the one of that size in tick_cost.json.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import json
 import random
 import resource
 import tempfile
@@ -26,6 +27,7 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
+from benchmarks.sim_common import HERE, machine, write_json
 from mirage.chain.durations import format_time_limit
 from mirage.chain.tag import ChainTag, format_tag
 from mirage.config import PolicyConfig
@@ -43,6 +45,7 @@ from mirage.store.repository import SqlStore
 
 HOUR = 3600
 NODES = 1000
+KEPT = HERE / "tick_cost.json"
 OLDEST_ID = 10_000_000
 """Of the jobs in accounting."""
 MARK = "\0"
@@ -177,7 +180,8 @@ class Slurm:
             )
             return ""
         if argv[0] == "sacct":
-            return self.sacct if "JobIDRaw,JobID" in argv[-1] else ""
+            text, self.sacct = self.sacct, ""  # asked once
+            return text if "JobIDRaw,JobID" in argv[-1] else ""
         config = "SLURM_VERSION = 22.05.8\n"
         return {"sinfo": self.sinfo, "scontrol": config}.get(argv[0], "")
 
@@ -299,6 +303,7 @@ def main() -> None:
     parser.add_argument("--cycles", type=int, default=7)
     parser.add_argument("--policy", default="quantile")
     parser.add_argument("--cold", action="store_true", help="without accounting")
+    parser.add_argument("--keep", action="store_true", help=f"writes {KEPT.name}")
     args = parser.parse_args()
     now_s = StepClock.time_s
     gc.freeze()  # as the service does
@@ -312,6 +317,19 @@ def main() -> None:
         f" {cost.size_mib:.1f} MiB after {args.cycles} cycles; {cost.decisions} decisions on the"
         f" first chain; commands run: {dict(slurm.asked)}"
     )
+
+    if args.keep:
+        name = f"{args.queued}-{args.chains}{'-cold' if args.cold else ''}"
+        row = {
+            "first_cpu_s": cost.cpu_s[0],
+            "cpu_s": median(cost.cpu_s[1:]),
+            "most_cpu_s": max(cost.cpu_s[1:]),
+            "peak_mib": peak_mib,
+            "cycles": args.cycles,
+            "machine": machine(),
+        }
+        kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+        write_json(KEPT, kept | {name: row})
 
 
 if __name__ == "__main__":

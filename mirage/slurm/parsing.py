@@ -612,7 +612,8 @@ def _framed(text: str, nonce: str) -> Iterator[tuple[int, list[str]]]:
     """Rows of squeue, whose fields all end with the nonce, and that end with a newline. With the
     line of each. Lines between them are no user's.
     """
-    width, count, rest = len(SQUEUE_FIELDS), text.count(nonce), text.rpartition(nonce)[2]
+    width, count = len(SQUEUE_FIELDS), text.count(nonce)
+    rest = text[text.rfind(nonce) + len(nonce) :] if count else text
     if text and (not count or count % width or not _is_between(rest)):
         line = text.count("\n") + 1 if count else 1
         _nonsense("squeue", line, rest, "cut short, or something foreign in it")

@@ -28,10 +28,23 @@ def checkout(tmp_path: Path) -> Path:
         "CHANGELOG.md": "# Changelog\n\n## 1.2.3 (2026-12-01)\n",
         "docs/releases/1.2.3.md": "# Mirage 1.2.3\n",
         "scripts/check-release": (ROOT / "scripts" / "check-release").read_text(),
+        "scripts/check-figures": (ROOT / "scripts" / "check-figures").read_text(),
+        "benchmarks/figures.toml": "",
     }.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
+    (tmp_path / "scripts" / "check-figures").chmod(0o755)
     return tmp_path
+
+
+def test_a_page_that_says_another_figure_than_its_kept_result_is_named(checkout):
+    (checkout / "benchmarks" / "cost.json").write_text('{"s": 1.5}')
+    (checkout / "benchmarks" / "figures.toml").write_text(
+        '["cost.json"]\ncode = ["mirage"]\npages."CHANGELOG.md" = ["{s} s"]\n'
+    )
+    done = script(checkout / "scripts" / "check-release", "v1.2.3")
+    assert done.returncode == 1
+    assert "CHANGELOG.md: cost.json gives '1.5 s', and the page does not say so" in done.stderr
 
 
 def test_a_release_whose_parts_agree_passes(checkout):

@@ -1,0 +1,114 @@
+"""What pages print is what the kept results give; and results that are older than their code are found."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+SCRIPT = ROOT / "scripts" / "check-figures"
+TABLE = tomllib.loads((ROOT / "benchmarks" / "figures.toml").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def check() -> ModuleType:
+    loader = importlib.machinery.SourceFileLoader("check_figures", str(SCRIPT))
+    spec = importlib.util.spec_from_loader("check_figures", loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.dont_write_bytecode, before = True, sys.dont_write_bytecode
+    loader.exec_module(module)
+    sys.dont_write_bytecode = before
+    return module
+
+
+def test_pages_say_what_the_kept_results_give(check: ModuleType) -> None:
+    assert check.untrue(ROOT, TABLE) == []
+
+
+def test_each_kept_result_is_in_the_table_and_each_path_is_there() -> None:
+    kept = {file.name for file in (ROOT / "benchmarks").glob("*.json")}
+    assert set(TABLE) == kept
+    for file, entry in TABLE.items():
+        assert entry["pages"], f"{file}: no page prints it"
+        for path in [*entry["code"], *entry["pages"]]:
+            assert (ROOT / path).exists(), f"{file}: {path}"
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A repository with a result, its code and a page."""
+    git(tmp_path, "init", "-q")
+    for name, text in {
+        "code/a.py": "a = 1\n",
+        "other.py": "b = 1\n",
+        "page.md": "It takes\n1.5 s.\n",
+        "benchmarks/cost.json": '{"row": {"cpu_s": 1.52}}',
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    commit(tmp_path)
+    return tmp_path
+
+
+def git(folder: Path, *words: str) -> str:
+    names = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+    done = subprocess.run(
+        ["git", "-C", str(folder), *names, *words], capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+def commit(folder: Path) -> str:
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", "change")
+    return git(folder, "rev-parse", "HEAD")
+
+
+def entry(sentence: str = "It takes {row[cpu_s]:.1f} s.") -> dict[str, object]:
+    return {"cost.json": {"code": ["code"], "pages": {"page.md": [sentence]}}}
+
+
+def test_a_result_is_stale_once_its_code_changes_and_fresh_once_it_is_made_again(
+    check: ModuleType, checkout: Path
+) -> None:
+    assert check.stale(checkout, entry()) == []
+    (checkout / "other.py").write_text("b = 2\n")
+    commit(checkout)
+    assert check.stale(checkout, entry()) == []
+    (checkout / "code" / "a.py").write_text("a = 2\n")
+    changed = commit(checkout)
+    (line,) = check.stale(checkout, entry())
+    assert line.startswith("cost.json (page.md): of ")
+    assert "1 later commits change code" in line
+    kept = {"row": {"cpu_s": 1.5, "commit": changed[:8]}}
+    (checkout / "benchmarks" / "cost.json").write_text(json.dumps(kept))
+    assert check.stale(checkout, entry()) == []
+
+
+def test_a_commit_that_stands_in_the_result_counts_more_than_the_files_last_change(
+    check: ModuleType, checkout: Path
+) -> None:
+    first = git(checkout, "rev-parse", "HEAD")
+    (checkout / "code" / "a.py").write_text("a = 2\n")
+    commit(checkout)
+    kept = {"row": {"cpu_s": 1.5, "machine": {"commit": f"{first[:8]}-dirty"}}}
+    (checkout / "benchmarks" / "cost.json").write_text(json.dumps(kept))
+    commit(checkout)
+    assert len(check.stale(checkout, entry())) == 1
+
+
+def test_a_page_that_says_something_else_is_named(check: ModuleType, checkout: Path) -> None:
+    assert check.untrue(checkout, entry()) == []
+    (checkout / "page.md").write_text("It takes 0.4 s.\n")
+    assert check.untrue(checkout, entry()) == [
+        "page.md: cost.json gives 'It takes 1.5 s.', and the page does not say so"
+    ]
