@@ -19,8 +19,8 @@ from mirage.provision.learn.episode import Episode
 from mirage.provision.learn.foundation import Shape
 from mirage.provision.learn.model import Model, States, releases
 from mirage.provision.learn.pretrain import PretrainOptions
-from mirage.provision.learn.toy import Toy
 from slurm_sim.seconds import HOUR_S
+from tests.toy import Toy
 
 torch.set_num_threads(1)
 

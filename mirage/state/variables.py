@@ -137,15 +137,3 @@ RUNNING = slice(16, 32)
 """Columns of the running jobs: count, then five percentiles each of nodes, elapsed time, limit."""
 PAIR = slice(32, 38)
 NODES = slice(38, 40)
-
-
-def as_markdown() -> str:
-    """The table as `docs/state.md` shows it."""
-    rows = [f"| {i} | `{v.name}` | {v.unit} | {v.how} | {v.why} |" for i, v in enumerate(VARIABLES)]
-    return "\n".join(
-        [
-            "| column | name | unit | how it is computed | why |",
-            "| --- | --- | --- | --- | --- |",
-            *rows,
-        ]
-    )

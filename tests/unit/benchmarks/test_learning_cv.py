@@ -12,8 +12,8 @@ from benchmarks.kept import kept
 from benchmarks.learning_cv import Case, add_seeds, kept_file, mean_penalties, summary
 from mirage.provision.learn.card import TASTES
 from mirage.provision.learn.episode import Floats
-from mirage.provision.learn.toy import Toy
 from slurm_sim.seconds import HOUR_S
+from tests.toy import Toy
 
 QUANTILE = Case(method="quantile")
 QUEUE = Toy(limit_h=20, most_jobs=300)

@@ -32,8 +32,8 @@ from mirage.provision.learn.method import TrainingData
 from mirage.provision.learn.methods import METHODS, read_model
 from mirage.provision.learn.model import States
 from mirage.provision.learn.ranges import NAMES, outside, ranges_of
-from mirage.provision.learn.toy import Toy
 from mirage.provision.learn.trees import FILES, ForestOptions, train_random_forest
+from tests.toy import Toy
 
 TOY = Toy()
 EPISODES = [TOY.episode(index) for index in range(12)]

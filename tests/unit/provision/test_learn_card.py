@@ -14,8 +14,8 @@ from mirage.provision.learn.episode import Episode, Floats
 from mirage.provision.learn.law import DURATIONS_S, Law
 from mirage.provision.learn.mixture import effective_experts, expert_groups, experts_a_state
 from mirage.provision.learn.model import States
-from mirage.provision.learn.toy import Toy
 from slurm_sim.seconds import HOUR_S
+from tests.toy import Toy
 
 EVEN = Penalties(1, 1)
 QUEUE = Toy(limit_h=20, most_jobs=300)

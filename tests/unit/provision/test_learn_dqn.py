@@ -27,10 +27,10 @@ from mirage.provision.learn.model import States
 from mirage.provision.learn.points import Points, prepare
 from mirage.provision.learn.pretrain import new_model, train_supervised
 from mirage.provision.learn.scaling import Scaling
-from mirage.provision.learn.toy import Toy
 from mirage.provision.learn.training import Draw, mean_release
 from mirage.rl.fit import Progress
 from tests.learners import ALL_TASTES, FRESH, PRETRAIN, SHORT, SMALL, TRAIN, VALIDATION, regret
+from tests.toy import Toy
 
 CPU = torch.device("cpu")
 OPTIONS = DqnOptions(

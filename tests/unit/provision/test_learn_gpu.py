@@ -27,7 +27,7 @@ from mirage.provision.learn.model import States
 from mirage.provision.learn.neural import Neural
 from mirage.provision.learn.pg import PgOptions, train_pg
 from mirage.provision.learn.pretrain import PretrainOptions, train_supervised
-from mirage.provision.learn.toy import Toy
+from tests.toy import Toy
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no GPU")
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mirage.errors import InputError
 from mirage.provision.learn.points import Points, prepare
 from mirage.provision.learn.scaling import Scaling
-from mirage.provision.learn.toy import Toy
+from tests.toy import Toy
 
 CPU = torch.device("cpu")
 EPISODES = [Toy(limit_h=hours).episode(hours) for hours in (1, 3, 2)]

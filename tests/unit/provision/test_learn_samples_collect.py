@@ -29,8 +29,8 @@ from mirage.provision.learn.episode import AUGMENTED_LEAD_S, HISTORY, JITTER_S, 
 from mirage.provision.learn.parallel import spread
 from mirage.provision.learn.samples import Samples, collect
 from mirage.provision.learn.shards import HEADER, SHARD, Shard, ShardFolder
-from mirage.provision.learn.toy import Toy
 from tests.learn_site import DAY_S, EPOCH_S, HOUR_S, background, cluster, trace
+from tests.toy import Toy
 
 COUNT = 38
 DRAWING = Drawing(

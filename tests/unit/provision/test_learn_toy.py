@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from mirage.provision.learn.episode import HISTORY
-from mirage.provision.learn.toy import HOURS_PER_JOB, Toy
 from slurm_sim.seconds import HOUR_S
+from tests.toy import HOURS_PER_JOB, Toy
 
 TOY = Toy()
 FIXED_LEADS_H = np.arange(0, 8, 0.5)

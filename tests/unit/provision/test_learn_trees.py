@@ -22,7 +22,6 @@ from mirage.provision.learn.law import Law, assess
 from mirage.provision.learn.model import States
 from mirage.provision.learn.quantile import LEVELS, QuantileOptions, train_quantile
 from mirage.provision.learn.quantile import read as read_quantile
-from mirage.provision.learn.toy import Toy
 from mirage.provision.learn.trees import (
     BoostingOptions,
     ForestOptions,
@@ -33,6 +32,7 @@ from mirage.provision.learn.trees import (
 )
 from mirage.state.variables import VARIABLES
 from slurm_sim.seconds import HOUR_S
+from tests.toy import Toy
 
 RNG = np.random.default_rng(1)
 COLUMN = {variable.name: index for index, variable in enumerate(VARIABLES)}

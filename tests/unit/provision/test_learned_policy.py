@@ -18,7 +18,6 @@ from mirage.provision.learn.forecast import ForecastingModel
 from mirage.provision.learn.forest import Growth
 from mirage.provision.learn.model import Assessment, Traits, releases
 from mirage.provision.learn.ranges import clipped, ranges_of
-from mirage.provision.learn.toy import Toy
 from mirage.provision.learn.trees import ForestOptions, train_random_forest
 from mirage.provision.policies.learned import LearnedPolicy
 from mirage.provision.policies.registry import make_pair_policy
@@ -26,6 +25,7 @@ from mirage.state.encoder import JobPair, encode
 from mirage.state.history import History
 from mirage.state.likeness import Waits
 from slurm_sim.config import whole_nodes
+from tests.toy import Toy
 
 HOUR = 3600
 NOW = 200 * HOUR

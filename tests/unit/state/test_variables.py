@@ -11,7 +11,6 @@ from mirage.state.variables import (
     QUEUED,
     RUNNING,
     VARIABLES,
-    as_markdown,
     capped_limit_s,
 )
 
@@ -60,6 +59,11 @@ def test_unlimited_is_the_longest_limit() -> None:
 
 
 def test_documentation_shows_this_table() -> None:
-    assert as_markdown() in DOCS.read_text(encoding="utf-8"), (
-        "put mirage.state.variables.as_markdown() in docs/state.md"
+    rows = [f"| {i} | `{v.name}` | {v.unit} | {v.how} | {v.why} |" for i, v in enumerate(VARIABLES)]
+    head = [
+        "| column | name | unit | how it is computed | why |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    assert "\n".join([*head, *rows]) in DOCS.read_text(encoding="utf-8"), (
+        "put it into docs/state.md"
     )
