@@ -61,7 +61,9 @@ STORE_URL = r"sqlite:///.|(postgresql|mariadb)://."
 @dataclass(frozen=True, kw_only=True)
 class DaemonConfig:
     poll_s: int = _positive(600)
-    """Seconds between two cycles. The paper's interval is 600."""
+    """Seconds between two cycles. The paper's interval is 600. An agent looks more often at short
+    links.
+    """
     store: str = field(default="", metadata={"secret": True, "pattern": STORE_URL})
     """URL of the database (docs/store.md); empty: in the state folder (/var/lib/mirage,
     ~/.local/state/mirage).

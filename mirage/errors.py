@@ -80,3 +80,7 @@ class AuditError(MirageError):
 
 class StoreError(MirageError):
     """The store can't be read or written. Nothing was done; retry later."""
+
+
+class StoreInUse(StoreError):
+    """Another daemon or agent runs on this store."""

@@ -204,6 +204,7 @@ def settle(
         handover=_handover(request.own, limit_signal, _last(said, "time")),
         notify=_notify(request.own),
         limit_signal=limit_signal,
+        limit_s=_limit_s(said),
         time_min_s=_time_min_s(said),
         done_file=_done_file(request.own, cwd),
         ahead=_ahead(request.own),

@@ -26,6 +26,18 @@ def is_requeued(link: Link, job: Job) -> bool:
     return job.submit_s > max(link.submit_s, link.start_s or 0)
 
 
+def start_of(job: Job, before: Link | None) -> int | None:
+    """When the job's present run started. ``before``: the link as it was known.
+
+    While a requeued job leaves its nodes (COMPLETING), squeue shows the time of the requeue there.
+    """
+    known_s = before.start_s if before else None
+    is_leaving = job.state is JobState.COMPLETING
+    return (
+        known_s if is_leaving and known_s is not None and known_s >= job.submit_s else job.start_s
+    )
+
+
 def by_job(records: Iterable[Job]) -> Mapping[int, Sequence[Job]]:
     """Job id -> its records, oldest first: a requeued job has several."""
     found: dict[int, list[Job]] = defaultdict(list)
@@ -65,10 +77,11 @@ def with_past(before: Link, told: Sequence[Link], chain: Iterable[Link]) -> Link
     """The link as ``told`` by Slurm, a run each, with the runs that it had ``before`` these. Else
     as `link_of_runs`.
     """
-    known = [run for run in before.each_run if _began_before(run, told[0].submit_s)]
+    known = [run for run in before.each_run if not any(_is_of(run, each) for each in told)]
+    started = [run for run in [*known, *told[:-1]] if run.start_s is not None]
     later = each_run(other for other in chain if other.segment > before.segment)
     runs: list[Link] = []
-    for run in [*(run for run in [*known, *told[:-1]] if run.start_s is not None), told[-1]]:
+    for run in [*sorted(started, key=lambda run: run.start_s or 0), told[-1]]:
         if runs:
             runs[-1] = _requeued(runs[-1], run.submit_s)
         if not (runs and _is_passed(runs[-1], run, later)):
@@ -77,8 +90,12 @@ def with_past(before: Link, told: Sequence[Link], chain: Iterable[Link]) -> Link
     return replace(last, released_s=before.released_s, runs=tuple(map(_run_of, runs)))
 
 
-def _began_before(run: Link, at_s: int) -> bool:
-    return run.start_s is not None and run.start_s < at_s
+def _is_of(known: Link, told: Link) -> bool:
+    """Whether Slurm tells of this very run. Of one that is known from its folder the submission is
+    not.
+    """
+    start_s = known.start_s
+    return start_s is None or told.submit_s <= start_s <= (told.end_s or start_s)
 
 
 def _requeued(run: Link, again_s: int) -> Link:

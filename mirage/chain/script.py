@@ -142,6 +142,8 @@ class ChainSettings:
     handover: Handover = Handover()
     notify: Notify = Notify()
     limit_signal: LimitSignal | None = None
+    limit_s: int | None = None
+    """Time limit of one link; None: its partition's, or none."""
     time_min_s: int = 0
     """To which backfill may shorten a link's limit (`--time-min`); 0: it may not."""
     done_file: Path | None = None

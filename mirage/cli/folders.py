@@ -55,6 +55,14 @@ def add_chains(store: ChainStore, user: str, chains: Iterable[str]) -> None:
                 store.save_link(link)
 
 
+def started_again(link: Link) -> bool:
+    """Whether a link of one's own went on after Slurm had requeued it: its folder then has its last
+    run alone.
+    """
+    record = read_record(chain_folder(link.chain_id) / f"start.{link.segment}")
+    return record.get("restart", "0") != "0"
+
+
 def add_records(reports: list[Json], user: str) -> None:
     """Puts in what the chains' own jobs wrote down: why a chain ended, how links were asked to end,
     what follows.

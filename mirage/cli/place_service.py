@@ -41,7 +41,7 @@ def serve(args: argparse.Namespace) -> int:
     with exclusive(folder / "place.lock"):
         mover = _mover(args, acting, runner, MoveJournal.read(folder / "moves.jsonl"))
         if not args.once:
-            run_forever(mover.cycle, LOOK_S)
+            run_forever(mover.cycle, lambda: LOOK_S)
             return 0
         done = mover.cycle()
         while not mover.is_idle:

@@ -228,7 +228,7 @@ def _environment() -> dict[bytes, bytes]:
 
 def _start_chain(request: CommandLine, ask: Ask) -> int:
     from mirage.chain.submission import Interruptions, submit_chain
-    from mirage.cli.service_check import tell_if_nobody_watches
+    from mirage.cli.service_check import tell_who_watches
     from mirage.cli.submit import (
         dry_run,
         in_full,
@@ -262,7 +262,7 @@ def _start_chain(request: CommandLine, ask: Ask) -> int:
         print(f"mirage: chain {chain_id}: {in_full(chain.settings, jobs)}", file=sys.stderr)
         tell_if_it_cannot_start("mirage", chain_id, jobs[0])
         if chain.settings.segments > 1:
-            tell_if_nobody_watches("mirage")
+            tell_who_watches("mirage", chain.settings.limit_s)
     return 0
 
 

@@ -51,8 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser, usual: str, default_mode: Act
         type=_seconds,
         metavar="D",
         help=(
-            "time between two cycles: 90s, 1m, 2h; a bare number is seconds, as poll_s (default"
-            " 600)"
+            "time between two cycles, at most: 90s, 1m, 2h; a bare number is seconds, as poll_s"
+            " (default 600)"
         ),
     )
     service.add_argument(
@@ -79,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser, usual: str, default_mode: Act
 def _add_single_runs(parser: argparse.ArgumentParser) -> None:
     once = parser.add_argument_group("instead of a service")
     once.add_argument(
-        "--once", action="store_true", help="one cycle; exit code 1 if Slurm or the store failed"
+        "--once", action="store_true", help="one cycle, as for cron: an agent prints failures only"
     )
     once.add_argument(
         "--check", action="store_true", help="only a check of configuration and model"

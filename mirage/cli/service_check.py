@@ -12,21 +12,23 @@ from pathlib import Path
 
 from mirage.chain.cluster_name import cluster_name
 from mirage.store.lock import is_held
-from mirage.store.places import file_in, lock_file, once_file
+from mirage.store.places import file_in, last_look, lock_file, once_file
+from slurm_sim.seconds import DAY_S
 
 SITE_SOCKET = Path("/run/mirage/mirage.sock")
 PATIENCE_S = 0.5
 """A daemon whose socket takes no connection for so long is busy, so there is one."""
 
 CRON_S = 1800
-"""Who runs `mirage agent --once` from cron does it at least this often; so long after a run it
-still counts.
-"""
+"""Who runs `mirage agent --once` from cron does it about this often, or as the last two runs say."""
 
 NOBODY = (
     "no Mirage daemon answers on this machine, and no agent of yours is seen to run: without one,"
     " each link enters the queue only when the one before has ended. `mirage agent` starts one."
 )
+
+
+LOOKS_OFTEN = "An agent that runs all the time (`mirage agent`) looks as often as they need."
 
 
 def socket_path(environ: Mapping[str, str] = os.environ) -> Path:
@@ -99,22 +101,56 @@ def agent_runs(store: str) -> bool:
 
 
 def _ran_lately(file: Path) -> bool:
-    try:
-        return abs(time.time() - file.stat().st_mtime) < CRON_S
-    except OSError:
+    if (last := last_look(file)) is None:
         return False
+    at_s, every_s = last
+    return abs(time.time() - at_s) < max(CRON_S, 2 * min(every_s, DAY_S))
 
 
-def tell_if_nobody_watches(program: str) -> None:
-    """One line on the error stream, where neither daemon nor agent is seen. Never fails: the chain
-    is submitted.
+def cron_every_s(store: str) -> int | None:
+    """How often cron runs the agent of this store; None: an agent runs all the time, or none does,
+    or it is not known.
+    """
+    file = file_in(store)
+    if file is None or is_held(lock_file(file)) or not _ran_lately(once_file(file)):
+        return None
+    last = last_look(once_file(file))
+    return last[1] if last else None
+
+
+def tell_who_watches(program: str, limit_s: int | None) -> None:
+    """One line on the error stream, where neither daemon nor agent is seen, or looks too seldom for
+    links of this limit (seconds). Never fails: the chain is submitted.
     """
     from mirage.errors import MirageError
 
     try:
-        watched = daemon_listens(socket_path()) or agent_runs(agent_store())
+        store = agent_store()
+        watched = daemon_listens(socket_path()) or agent_runs(store)
+        words = _too_slow(store, limit_s) if watched else NOBODY
     except (MirageError, OSError) as error:
         print(f"{program}: note: whether your agent runs is not known: {error}", file=sys.stderr)
         return
-    if not watched:
-        print(f"{program}: note: {NOBODY}", file=sys.stderr)
+    if words:
+        print(f"{program}: note: {words}", file=sys.stderr)
+
+
+def _too_slow(store: str, limit_s: int | None) -> str:
+    if limit_s is None or limit_s >= DAY_S:  # nobody looks so seldom
+        return ""
+    from mirage.chain.pace import too_slow
+
+    every_s = cron_every_s(store) if agent_runs(store) else _daemon_every_s()
+    words = too_slow(every_s, limit_s) if every_s else ""
+    return f"{words}. {LOOKS_OFTEN}" if words else ""
+
+
+def _daemon_every_s() -> int | None:
+    from mirage.daemon.socket import ask
+    from mirage.errors import InputError
+
+    try:
+        every_s = ask(socket_path(), {"ask": "intake"}).get("every_s")
+    except (OSError, ValueError, InputError):
+        return None
+    return every_s if isinstance(every_s, int) else None

@@ -14,11 +14,20 @@ from typing import Any
 
 from mirage.chain.cluster_name import other_cluster_of
 from mirage.chain.folder import chain_folder, over_marker
-from mirage.cli.folders import add_chains, add_names, add_records, chain_ids
-from mirage.cli.service_check import NOBODY, agent_runs, agent_store, socket_path
+from mirage.chain.pace import shortest_s, too_slow
+from mirage.chain.runs import by_job, link_of_runs
+from mirage.cli.folders import add_chains, add_names, add_records, chain_ids, started_again
+from mirage.cli.service_check import (
+    LOOKS_OFTEN,
+    NOBODY,
+    agent_runs,
+    agent_store,
+    cron_every_s,
+    socket_path,
+)
 from mirage.cli.slurm_access import adapter_config, glance_of
 from mirage.daemon.reconcile import Reconciler
-from mirage.daemon.report import chain_reports, explain
+from mirage.daemon.report import FRESH_S, chain_reports, explain
 from mirage.daemon.socket import ask
 from mirage.daemon.waiting_reason import AGENT, DAEMON
 from mirage.daemon.wall_clock import WallClock
@@ -30,8 +39,6 @@ from mirage.store.places import file_in
 
 Json = dict[str, Any]
 
-FRESH_S = 15
-"""What the daemon saw longer ago is shown with its time."""
 _WHO_ACTED = frozenset({DAEMON, AGENT})
 
 
@@ -76,7 +83,8 @@ def find_chains(chain_id: str | None = None) -> tuple[list[Json], str]:
     ):
         notes = [*notes, NOBODY[0].upper() + NOBODY[1:]]
     if from_daemon:
-        notes = [*notes, _age(from_daemon.get("seen"), reports), str(from_daemon.get("notice", ""))]
+        notes += [_age(from_daemon.get("seen"), reports), str(from_daemon.get("notice", ""))]
+    notes = [*notes, _pace(reports, from_daemon.get("every_s") if from_daemon else None)]
     return reports, " ".join(filter(None, notes))
 
 
@@ -94,6 +102,17 @@ def _age(seen_s: int | None, reports: Sequence[Json]) -> str:
         "As the site's daemon saw the queue at"
         f" {time.strftime('%H:%M:%S', time.localtime(seen_s))}."
     )
+
+
+def _pace(reports: Sequence[Json], daemon_every_s: int | None) -> str:
+    """Where links are shorter than the cycle of who watches them."""
+    living = [report for report in reports if not ChainState(report["state"]).is_over]
+    for who, every_s in ((DAEMON, daemon_every_s), (AGENT, cron_every_s(agent_store()))):
+        links = [link for each in living if each["watched_by"] == who for link in each["links"]]
+        limit_s = shortest_s(link.get("limit_s") for link in links if not link["end"])
+        if words := too_slow(every_s, limit_s) if every_s else "":
+            return f"{words[0].upper()}{words[1:]}. {LOOKS_OFTEN}"
+    return ""
 
 
 def find_explanation(job_id: int) -> Json:
@@ -217,7 +236,9 @@ def _own_view(
         chain.chain_id for chain in own.store.chains()
     }
     unknown = {each: other_cluster_of(each) for each in chain_ids(chain_id) if each not in known}
-    add_chains(own.store, me(), [each for each, cluster in unknown.items() if not cluster])
+    of_folders = [each for each, cluster in unknown.items() if not cluster]
+    add_chains(own.store, me(), of_folders)
+    _add_runs(own, of_folders)
     own.notes += _elsewhere(unknown)
     alone = {chain.chain_id for chain in own.store.active_chains()} - {
         report["chain"] for report in watched or ()
@@ -240,6 +261,23 @@ def _elsewhere(clusters: Mapping[str, str]) -> list[str]:
         f"On cluster {name}, whose Slurm can't be asked here: {', '.join(ids)}."
         for name, ids in found.items()
     ]
+
+
+def _add_runs(own: _Own, chains: Sequence[str]) -> None:
+    """The earlier runs of links that are known from their folders alone."""
+    every = {each: own.store.links(me(), each) for each in chains}
+    again = [link for links in every.values() for link in links if started_again(link)]
+    if not again:
+        return
+    since_s, jobs = min(link.submit_s for link in again), [link.job_id for link in again]
+    try:
+        records = by_job(glance_of(adapter_config()).accounting(since_s, int(time.time()), jobs))
+    except ClusterError as error:
+        own.notes.append(f"Of links that Slurm requeued only the last run is known: {error}")
+        return
+    for link in again:
+        if told := records.get(link.job_id):
+            own.store.save_link(link_of_runs(link, told, every[link.chain_id]))
 
 
 def _of_agent(job_id: int | None) -> _Own:

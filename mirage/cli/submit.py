@@ -36,7 +36,7 @@ from mirage.chain.submission import (
     run_test_only,
     submit_chain,
 )
-from mirage.cli.service_check import tell_if_nobody_watches
+from mirage.cli.service_check import tell_who_watches
 from mirage.errors import InputError, MirageError
 from mirage.reasons import ReasonKind, kind_of
 from slurm_sim.files import read_bytes
@@ -133,7 +133,7 @@ def _submit(request: CommandLine, ask: Ask) -> int:
         _show_chain(chain.settings, jobs, "json" in chain.request.own)
         tell_if_it_cannot_start("mirage-submit", chain.settings.chain_id, jobs[0])
         if chain.settings.segments > 1:
-            tell_if_nobody_watches("mirage-submit")
+            tell_who_watches("mirage-submit", chain.settings.limit_s)
     return 0
 
 

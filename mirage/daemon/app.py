@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from mirage.chain.folder import chains_folder
 from mirage.config import Config, DaemonConfig
 from mirage.daemon import logs, reload
 from mirage.daemon.audit import Audit
@@ -24,10 +25,12 @@ from mirage.daemon.drift_alarm import DriftAlarm
 from mirage.daemon.last_cycle import LastCycle
 from mirage.daemon.metrics import Metrics, exposed
 from mirage.daemon.observers import AgreementLog, Observer, RoutingTable
+from mirage.daemon.pace import NewChains
 from mirage.daemon.restraint import Acting
 from mirage.daemon.scheduler import run_forever
 from mirage.daemon.socket import Door, Source, serving
 from mirage.daemon.wall_clock import WallClock
+from mirage.errors import StoreInUse
 from mirage.peers import allow_files
 from mirage.ports import Cluster, Policy
 from mirage.provision.policies.heuristics import Reactive, Timer
@@ -37,7 +40,7 @@ from mirage.slurm.adapter import connect
 from mirage.slurm.runner import Runner
 from mirage.store.exclusive import exclusive
 from mirage.store.journal import Journal
-from mirage.store.places import file_in, once_file
+from mirage.store.places import file_in, note_look, once_file
 from mirage.store.repository import SqlStore
 
 log = logging.getLogger(__name__)
@@ -69,23 +72,44 @@ def serve(options: ServiceOptions) -> bool:
 
     Raises MirageError if the service can't start.
     """
+    if options.once:
+        return _serve_once(options)
     logs.set_up(options.config.daemon.log_level)
     allow_files()
     with contextlib.ExitStack() as stack:
         service = _Service(options, stack)
-        if options.once:
-            return service.run_once()
         service.listen()
         service.log_start()
         # What is loaded by now stays: the collector need not go through it in every cycle.
         gc.freeze()
         # Where a terminal hangs up, that ends the service, as it does other programs.
         may_reload = None if os.isatty(0) else reload.is_good
-        must_reload = run_forever(service.guard.run, options.config.daemon.poll_s, may_reload)
+        is_due = NewChains(chains_folder()) if options.only_user is not None else None
+        must_reload = run_forever(service.guard.run, service.poll_s, may_reload, is_due)
         log.info("starting again" if must_reload else "stopped")
     if must_reload:
         reload.begin()
     return True
+
+
+def _serve_once(options: ServiceOptions) -> bool:
+    """One cycle. An agent's is as cron wants it: it says nothing where all went well, and has
+    nothing to do while another agent of its user is at work.
+    """
+    level, is_agent = options.config.daemon.log_level, options.only_user is not None
+    shown = logs.set_up_for_cron(level) if is_agent else logs.set_up(level)
+    allow_files()
+    try:
+        with contextlib.ExitStack() as stack:
+            done = _Service(options, stack).run_once()
+    except StoreInUse as error:
+        if not is_agent:
+            raise
+        log.info("nothing to do: %s", error)
+        return True
+    if not done:
+        shown.flush()
+    return done
 
 
 class _Service:
@@ -130,9 +154,12 @@ class _Service:
             len(released),
         )
         if succeeded and (file := file_in(self._config.daemon.store)):
-            # By the file's age `mirage status` knows an agent that cron runs.
-            once_file(file).touch(0o600)
+            note_look(once_file(file))
         return succeeded
+
+    def poll_s(self) -> int:
+        """Seconds until the next cycle."""
+        return self._daemon.poll_s
 
     def listen(self) -> None:
         """Opens page, socket and metrics port. Raises InputError."""
@@ -151,6 +178,7 @@ class _Service:
                 quota=self._quota,
                 dismissed=self._dismissed,
                 queue_read_s=lambda: self._daemon.queue_read_s,
+                poll_s=config.poll_s,
             )
             self._stack.enter_context(serving(Path(self._options.socket), source))
         if self._metrics:
@@ -164,10 +192,11 @@ class _Service:
             else ""
         )
         log.info(
-            "started: mode %s, policy %s, a cycle every %d s, store %s, socket %s",
+            "started: mode %s, policy %s, a cycle every %d s%s, store %s, socket %s",
             self._options.acting.mode.value,
             words_of(policy) + model,
             config.poll_s,
+            " (more often for short links)" if self._options.only_user is not None else "",
             self._store.where,
             self._options.socket or "none",
         )

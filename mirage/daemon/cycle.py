@@ -10,6 +10,7 @@ from mirage.daemon.chain_quota import ChainQuota
 from mirage.daemon.execute import Executor
 from mirage.daemon.memory import Memory
 from mirage.daemon.observers import Observer
+from mirage.daemon.pace import Pace
 from mirage.daemon.reconcile import Reconciler
 from mirage.daemon.restraint import Acting
 from mirage.daemon.tick import Release, TickAction, Wait, tick
@@ -47,7 +48,7 @@ class Daemon:
         self._store = store
         self._clock = clock
         self._policy = policy
-        self._poll_s = poll_s
+        self._pace = Pace(poll_s, only_user)
         self._only_user = only_user
         self._baselines = baselines
         self._observers = tuple(observers)
@@ -61,6 +62,11 @@ class Daemon:
         """When the queue was read last, in Unix seconds; None: not yet."""
         self._warm_up_s: float = 0
         """When to fill the memory from accounting; never again once that is done."""
+
+    @property
+    def poll_s(self) -> int:
+        """Seconds until the next cycle."""
+        return self._pace.poll_s
 
     def run_cycle(self) -> bool:
         """One cycle. If anything fails, that is logged and False returned: the next cycle tries
@@ -78,6 +84,7 @@ class Daemon:
 
     def _cycle(self) -> None:
         snapshot = self._cluster.snapshot()
+        self._pace.look(snapshot)
         if snapshot.at_s >= self._warm_up_s:
             self._log_settings()
             warm = self._memory.warm_up(self._cluster, snapshot)
@@ -107,7 +114,7 @@ class Daemon:
             self._clock,
             self._policy,
             self._memory,
-            step_s=self._poll_s,
+            step_s=self.poll_s,
             only_user=self._only_user,
             left_out=self._quota.left_out(
                 snapshot, self._store, self._clock.now_s(), self._only_user

@@ -12,6 +12,7 @@ import logging
 import os
 import sys
 from collections.abc import Mapping
+from logging.handlers import MemoryHandler
 from typing import TextIO
 
 LEVELS = {
@@ -22,6 +23,8 @@ LEVELS = {
 }
 _PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
 _DEBUG = 7
+MOST_HELD = 100_000
+"""Lines of one cycle that are held back."""
 
 
 class JournalFormatter(logging.Formatter):
@@ -66,12 +69,27 @@ def handler_for(stream: TextIO, environ: Mapping[str, str]) -> logging.Handler:
     return handler
 
 
-def set_up(level: str) -> None:
+def set_up(level: str) -> logging.Handler:
     """Sends the log of ``level`` (of `LEVELS`) and above to the error stream, for the whole
     process.
     """
-    logging.basicConfig(level=LEVELS[level], handlers=[handler_for(sys.stderr, os.environ)])
+    return _set_up(level, handler_for(sys.stderr, os.environ))
+
+
+def set_up_for_cron(level: str) -> logging.Handler:
+    """As `set_up`. But what is logged is held back until the handler that this returns is flushed,
+    unless people read it or ask for details: cron sends a mail of what a program prints.
+    """
+    if sys.stderr.isatty() or level == "debug":
+        return set_up(level)
+    shown = handler_for(sys.stderr, os.environ)
+    return _set_up(level, MemoryHandler(MOST_HELD, logging.CRITICAL + 1, shown, flushOnClose=False))
+
+
+def _set_up(level: str, handler: logging.Handler) -> logging.Handler:
+    logging.basicConfig(level=LEVELS[level], handlers=[handler])
     logging.getLogger("alembic").setLevel(logging.WARNING)
     # A connection that breaks as it is given back is a traceback to it; the store says in a line
     # what is away.
     logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
+    return handler

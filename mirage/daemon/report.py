@@ -42,6 +42,8 @@ Json = dict[str, Any]
 
 BAD_DAYS = 3
 """So long a chain that ended badly is shown without being asked for: a weekend must not hide it."""
+FRESH_S = 15
+"""What was seen or decided longer ago is told with its time."""
 SHOWN = (
     "all that are not over, and those that failed, used up their links, or were lost within"
     f" {BAD_DAYS} days"
@@ -152,6 +154,7 @@ def _link(link: Link) -> Json:
         "eligible": first.eligible_s,
         "start": first.start_s,
         "end": link.end_s,
+        "limit_s": link.time_limit_s,
         "expected_end": link.expected_end_s,
         "exit_code": link.exit_code,
         "released": link.released_s,
@@ -302,10 +305,10 @@ def _refusal(link: Link, store: ChainStore) -> str | None:
 
 def _decided(who: str, link: Link, decision: Decision, after: str, asked: bool) -> str:
     restraint, reason = restraint_in(decision.reason)
-    release = decision.action is Action.RELEASE
+    release, as_of = decision.action is Action.RELEASE, _as_of(decision.at_s)
     if restraint is None:
         verb = "is to enter the queue now" if release else "is held back for now"
-        return f"{who} {verb}: {reason}. If Mirage stops, {after}"
+        return f"{who} {verb}{as_of}: {reason}. If Mirage stops, {after}"
     if restraint.code is Code.OBSERVE and not asked:
         return (
             f"{who} waits for job {link.predecessor_id}. Mirage only observes here and leaves it"
@@ -314,9 +317,18 @@ def _decided(who: str, link: Link, decision: Decision, after: str, asked: bool) 
     choice = "let it into the queue now" if release else "leave it where it is for now"
     if restraint.code is Code.ADVISE:
         how = f" (scontrol update JobId={link.job_id} Dependency=)" if release else ""
-        advice = f"{who}: Mirage advises to {choice}{how}: {reason}."
+        advice = f"{who}: Mirage advises to {choice}{how}{as_of}: {reason}."
         return f"{advice} It does not do that itself here. If you do nothing, {after}"
-    return f"{who} is left alone, since {restraint.words}; Mirage would {choice}: {reason}. {after}"
+    return f"{who} is left alone, since {restraint.words}; Mirage would {choice}{as_of}: {reason}. {after}"
+
+
+def _as_of(at_s: int) -> str:
+    """When something was decided, since its words are of that time; empty: just now."""
+    age_s = int(time.time()) - at_s
+    if age_s < FRESH_S:
+        return ""
+    clock = time.strftime("%H:%M:%S", time.localtime(at_s))
+    return f" (as of {clock}, {format_duration(age_s)} ago)"
 
 
 def acting_of(decisions: Sequence[Decision]) -> str | None:

@@ -24,6 +24,8 @@ logging.getLogger("apscheduler").setLevel(
 
 SLACK_S = 60
 """So late may a cycle begin, before the clock is doubted."""
+WAKE_S = 10
+"""So often it is asked whether a cycle is due early."""
 CYCLE_S = 1800
 """A cycle takes minutes at worst (time-outs of Slurm's commands). After so much longer than its
 turn, it hangs.
@@ -33,10 +35,10 @@ turn, it hangs.
 class Beat:
     """Runs the cycle, and knows whether cycles still end."""
 
-    def __init__(self, cycle: Callable[[], bool], poll_s: int) -> None:
+    def __init__(self, cycle: Callable[[], bool], poll_s: Callable[[], int]) -> None:
+        """``poll_s``: seconds until the next cycle, after each one."""
         self._cycle = cycle
         self._poll_s = poll_s
-        self._patience_s = 2 * poll_s + CYCLE_S
         self._begun_s = self._ended_s = time.monotonic()
 
     def run(self) -> None:
@@ -52,21 +54,25 @@ class Beat:
         back.
         """
         is_running = self._ended_s < self._begun_s
-        return not is_running and time.monotonic() - self._begun_s > self._poll_s + SLACK_S
+        return not is_running and time.monotonic() - self._begun_s > self._poll_s() + SLACK_S
 
     def notify_watchdog(self) -> None:
         """A service whose cycles no longer end stays silent, and systemd restarts it."""
-        if time.monotonic() - self._ended_s < self._patience_s:
+        if time.monotonic() - self._ended_s < 2 * self._poll_s() + CYCLE_S:
             notify("WATCHDOG=1")
 
 
 def run_forever(
-    cycle: Callable[[], bool], poll_s: int, may_reload: Callable[[], bool] | None = None
+    cycle: Callable[[], bool],
+    poll_s: Callable[[], int],
+    may_reload: Callable[[], bool] | None = None,
+    is_due: Callable[[], bool] | None = None,
 ) -> bool:
-    """Calls ``cycle`` now and then every ``poll_s`` seconds, until SIGTERM or SIGINT; a cycle under
-    way is finished.
+    """Calls ``cycle`` now and then every ``poll_s()`` seconds, until SIGTERM or SIGINT; a cycle
+    under way is finished.
 
-    With ``may_reload``, SIGHUP ends it too, if that agrees. Returns whether to reload.
+    With ``may_reload``, SIGHUP ends it too, if that agrees. ``is_due``: whether a cycle is to come
+    now, asked every `WAKE_S`. Returns whether to reload.
     """
     signals: SimpleQueue[int] = SimpleQueue()
     for kind in (signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if may_reload else [])):
@@ -82,7 +88,9 @@ def run_forever(
         job.modify(next_run_time=datetime.now(UTC))
 
     while (
-        (number := _next(signals, beat, hurry)) == signal.SIGHUP and may_reload and not may_reload()
+        (number := _next(signals, beat, hurry, is_due)) == signal.SIGHUP
+        and may_reload
+        and not may_reload()
     ):
         pass
     notify("RELOADING=1" if number == signal.SIGHUP else "STOPPING=1")
@@ -91,18 +99,28 @@ def run_forever(
     return not _stops(number, signals)
 
 
-def _scheduled(scheduler: BackgroundScheduler, beat: Beat, poll_s: int) -> Job:
+def _scheduled(scheduler: BackgroundScheduler, beat: Beat, poll_s: Callable[[], int]) -> Job:
+    every_s = poll_s()
+
+    def run() -> None:
+        nonlocal every_s
+        beat.run()
+        if poll_s() != every_s:
+            every_s = poll_s()
+            job.reschedule("interval", seconds=every_s)
+
     # One cycle at a time; cycles missed while one was slow (or the machine slept) are made up for
     # by one.
-    return scheduler.add_job(
-        beat.run,
+    job = scheduler.add_job(
+        run,
         "interval",
-        seconds=poll_s,
+        seconds=every_s,
         next_run_time=datetime.now(UTC),
         max_instances=1,
         coalesce=True,
         misfire_grace_time=None,
     )
+    return job
 
 
 def _stops(number: int, signals: SimpleQueue[int]) -> bool:
@@ -117,15 +135,21 @@ def _stops(number: int, signals: SimpleQueue[int]) -> bool:
     return number != signal.SIGHUP
 
 
-def _next(signals: SimpleQueue[int], beat: Beat, hurry: Callable[[], None]) -> int:
-    """The next signal. Until it comes, and as it comes, systemd's watchdog is told, and an overdue
-    cycle is hurried.
+def _next(
+    signals: SimpleQueue[int],
+    beat: Beat,
+    hurry: Callable[[], None],
+    is_due: Callable[[], bool] | None,
+) -> int:
+    """The next signal. Until it comes, and as it comes, systemd's watchdog is told, and a cycle
+    that is due or overdue is hurried.
     """
     number = None
+    wait_s = WAKE_S if is_due else SLACK_S
     while number is None:
         with suppress(Empty):
-            number = signals.get(timeout=min(watchdog_s() or SLACK_S, SLACK_S))
+            number = signals.get(timeout=min(watchdog_s() or wait_s, wait_s))
         beat.notify_watchdog()
-        if beat.is_overdue():
+        if beat.is_overdue() or (is_due and is_due()):
             hurry()
     return number

@@ -63,6 +63,8 @@ class Source:
     quota: ChainQuota = field(default_factory=lambda: ChainQuota(None))
     queue_read_s: Callable[[], int | None] = lambda: None
     """When the queue was looked at last, in Unix seconds: answers are as old as that."""
+    poll_s: int | None = None
+    """How often that happens."""
 
 
 def answer(source: Source, user: str | None, question: dict[str, Any]) -> dict[str, Any]:
@@ -80,13 +82,15 @@ def answer(source: Source, user: str | None, question: dict[str, Any]) -> dict[s
                 "chains": chain_reports(source.store, user, chain_id),
                 "notice": words,
                 "seen": source.queue_read_s(),
+                "every_s": source.poll_s,
             }
         case {"ask": "explain", "job": int() as job_id} if 0 < job_id <= MAX_JOB_ID:
             return source.quota.explain(user, job_id) or explain(source.store, user, job_id)
         case {"ask": "dismiss", "chain": str() as chain_id}:
             return _dismissed(source, user, chain_id)
         case {"ask": "intake"}:
-            return {"most": source.quota.most, "over": source.quota.over(user)}
+            over = source.quota.over(user)
+            return {"most": source.quota.most, "over": over, "every_s": source.poll_s}
     raise InputError(
         "expected {'ask': 'chains', 'chain': ID or null}, {'ask': 'explain', 'job': N}, {'ask':"
         " 'dismiss', 'chain': ID}, {'ask': 'intake'} or {'ask': 'web'}"

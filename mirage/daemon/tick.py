@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from mirage.chain.handoff import short_handovers, waited_for_predecessor_s
 from mirage.chain.run_law import run_law
-from mirage.chain.runs import is_requeued, with_past
+from mirage.chain.runs import is_requeued, start_of, with_past
 from mirage.chain.tag import ChainTag, may_be_link, parse_tag
 from mirage.daemon.chain_end import is_job_of
 from mirage.domain import (
@@ -491,7 +491,7 @@ def link_of(job: Job, tag: ChainTag, before: Link | None) -> Link:
         time_limit_s=job.time_limit_s,
         submit_s=job.submit_s,
         eligible_s=job.eligible_s,
-        start_s=job.start_s,
+        start_s=start_of(job, before),
         end_s=job.end_s,
         exit_code=job.exit_code,
         released_s=before.released_s if before else None,

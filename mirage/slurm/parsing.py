@@ -224,7 +224,7 @@ def queued_job(fields: Sequence[str], now_s: int) -> Job:
     state = _state(shown["State"])
     if state is JobState.UNKNOWN:
         state = _by_nodes(shown, now_s)
-    eligible_s, start_s, end_s = _queued_times(shown, state)
+    eligible_s, start_s, end_s = _queued_times(shown, state, now_s)
     counts = _counts(shown["tres-alloc"])
     return Job(
         job_id=_number(shown["JobID"]),
@@ -279,14 +279,16 @@ def _by_nodes(shown: Mapping[str, str], now_s: int) -> JobState:
 
 
 def _queued_times(
-    shown: Mapping[str, str], state: JobState
+    shown: Mapping[str, str], state: JobState, now_s: int
 ) -> tuple[int | None, int | None, int | None]:
     """Eligible, start and end; what squeue only estimates is None."""
     eligible_s, start_s = _time(shown["EligibleTime"]), _time(shown["StartTime"])
     end_s = _time(shown["EndTime"])
     if state in _NOT_STARTED or (state in _ENDED and shown["NodeList"] in _NO_NODES):
         start_s = None  # an estimate or, of a job that was cancelled while pending, its end
-    if state not in _ENDED:
+    # Of a requeued job that leaves its nodes, too, it is when the limit would end it.
+    is_taken_back = state is JobState.COMPLETING and end_s is not None and end_s > now_s
+    if state not in _ENDED or state is JobState.REQUEUED or is_taken_back:
         end_s = None  # when the limit will end it
     return eligible_s, start_s, end_s
 

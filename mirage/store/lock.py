@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mirage.errors import StoreError
+from mirage.errors import StoreError, StoreInUse
 from mirage.store.files import make_private_folder
 
 
@@ -57,7 +57,7 @@ def _lock(descriptor: int, path: Path) -> None:
         holder = (
             os.pread(descriptor, 300, 0).decode(errors="replace").strip() or "pid not written yet"
         )
-        raise StoreError(
+        raise StoreInUse(
             f"Lock {path}: another daemon or agent runs on this store ({holder}). Stop that one"
             " first, or give this one a store of its own."
         ) from error

@@ -16,7 +16,7 @@ from typing import Any
 from sqlalchemy import URL, Connection, Dialect, Engine, create_engine, event, text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from mirage.errors import InputError, StoreError
+from mirage.errors import InputError, StoreError, StoreInUse
 from mirage.store.url import shown
 
 CONNECT_S = 5
@@ -205,7 +205,7 @@ class ServerLock:
         if connection.scalar(text(_TAKE[connection.dialect.name]), self._key):
             return connection
         connection.close()
-        raise StoreError(
+        raise StoreInUse(
             f"Store {shown(self._url)}: another daemon or agent runs on this database. Stop that"
             " one first, or give this one a database of its own."
         )

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from mirage.chain.handoff import handoffs
 from mirage.chain.progress import chain_progress
-from mirage.chain.runs import link_of_runs
+from mirage.chain.runs import link_of_runs, start_of
 from mirage.domain import Job, JobState, Link
 
 S = JobState
@@ -106,3 +106,23 @@ def test_who_let_the_first_run_in_does_not_count_for_the_next_one():
     found = link_of_runs(released, [record(1, S.RUNNING, 191, 220)], [released])
     assert [run.released_s for run in found.each_run] == [5, None]
     assert found.released_s == 5
+
+
+def test_a_requeued_job_that_leaves_its_nodes_keeps_its_start():
+    """`squeue` of 22.05 shows the time of the requeue as StartTime until the nodes are free."""
+    leaving = record(1, S.COMPLETING, 0, 190)
+    assert start_of(leaving, FIRST) == 10
+    assert start_of(leaving, None) == 190
+    assert start_of(record(1, S.COMPLETING, 191, 220), FIRST) == 220
+    assert start_of(record(1, S.RUNNING, 0, 12), FIRST) == 12, "its nodes were booting"
+
+
+def test_a_run_that_accounting_does_not_have_yet_stays_as_the_cycles_saw_it():
+    """Requeued twice, within seconds."""
+    once = link_of_runs(FIRST, [WORKED, record(1, S.RUNNING, 191, 220)], [FIRST])
+    twice = link_of_runs(once, [WORKED, record(1, S.PENDING, 231)], [once])
+    assert times(twice) == [
+        (S.REQUEUED, 10, 190),
+        (S.REQUEUED, 220, 231),
+        (S.PENDING, None, None),
+    ]

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ import pytest
 from mirage.daemon.socket import Source, ask, closed_folder, serving
 from mirage.domain import Chain
 from mirage.errors import InputError
+from mirage.store import tables
 from mirage.store.repository import SqlStore
 from tests.fakes.fake_slurm import FakeSlurm
 from tests.forked_commands import run_mirage
@@ -167,7 +168,7 @@ def test_a_slurm_that_answers_nonsense_stops_the_cycle_not_the_chain(shell, comm
     config = shell.folder / "mirage.toml"
     config.write_text("[cluster]\ntimeout_s = 2\n" if how == "hang" else "")
     shell.chain()
-    words = ("agent", "--config", str(config), "--policy", "timer", "--once")
+    words = ("agent", "--config", str(config), "--policy", "timer", "--once", "--verbose")
     shell.slurm.misbehave(command, how)
     done = shell.run(*words)
     assert done.returncode == 1, done
@@ -200,7 +201,9 @@ def test_the_daemon_observes_unless_it_is_told_to_act_and_the_agent_acts(shell):
         in shell.run(*daemon, "--mode", "enforce").stderr
     )
     assert not [call for call in shell.slurm.calls() if "update" in call]
-    assert "release: released" in shell.run("agent", "--once", "--policy", "timer").stderr
+    assert (
+        "release: released" in shell.run("agent", "--once", "--verbose", "--policy", "timer").stderr
+    )
     log = (shell.folder / "d" / "audit.jsonl").read_text().splitlines()
     assert [json.loads(line)["held_back"] for line in log] == ["observe", "disabled"]
     assert (shell.folder / "state" / "mirage" / "fake" / "audit.jsonl").exists()
@@ -484,9 +487,65 @@ def test_a_second_agent_on_the_same_store_is_refused(shell):
     from mirage.store.lock import exclusive
 
     with exclusive(shell.folder / "state" / "mirage" / "fake" / "mirage.lock"):
-        done = shell.run("agent", "--once")
+        done = shell.run("agent")
+        from_cron = shell.run("agent", "--once")
     assert done.returncode == 1
     assert f"pid {os.getpid()}" in done.stderr
+    assert (from_cron.returncode, from_cron.stderr) == (0, ""), "the other one looks"
+
+
+def test_cron_gets_no_mail_of_a_cycle_that_went_well_and_a_whole_one_of_a_failed_one(shell):
+    shell.chain()
+    words = ("agent", "--once", "--policy", "timer")
+    for _ in range(2):
+        done = shell.run(*words)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    released = [call for call in shell.slurm.calls() if "update" in call]
+    assert len(released) == 1, "the second one finds nothing left to do"
+    shell.slurm.misbehave("squeue", "down")
+    done = shell.run(*words)
+    assert done.returncode == 1
+    assert "cycle skipped" in done.stderr
+
+
+def test_links_that_are_short_for_who_looks_are_said(shell):
+    """Cron's interval is that of its last two runs; the daemon says its own."""
+    shell.chain()
+    once = shell.folder / "state" / "mirage" / "fake" / "mirage.once"
+    shell.run("agent", "--once", "--policy", "reactive")
+    os.utime(once, (time.time() - 600, time.time() - 600))
+    shell.run("agent", "--once", "--policy", "reactive")
+    note = json.loads(shell.run("status", "--json").stdout)["note"]
+    assert note.startswith("Links of 1 h are short for a look every 10 min")
+    with (
+        SqlStore.open(f"sqlite:///{shell.folder}/d.db") as store,
+        serving(shell.folder / "no.sock", Source(store=store, poll_s=1200)),
+    ):
+        once.unlink()
+        shell.run("daemon", "--once", "--config", str(_config_of(shell, "d.db")))
+        note = json.loads(shell.run("status", "--json").stdout)["note"]
+    assert "Links of 1 h are short for a look every 20 min" in note
+
+
+def _config_of(shell, store):
+    config = shell.folder / "mirage.toml"
+    config.write_text(f'[daemon]\nstore = "sqlite:///{shell.folder}/{store}"\nsocket = ""\n')
+    return config
+
+
+def test_a_decision_is_told_with_its_time(shell):
+    _first, second = shell.chain()
+    assert shell.run("agent", "--once", "--policy", "avg").returncode == 0
+    assert "as of" not in shell.run("explain", str(second)).stdout
+    with SqlStore.open(f"sqlite:///{shell.folder}/state/mirage/fake/mirage.db") as store:
+        (decision,) = store.decisions(second)
+        at_s = int(time.time()) - 90
+        store.add_decision(replace(decision, at_s=at_s))
+        store._write(tables.decisions.delete().where(tables.decisions.c.at_s != at_s))
+    clock = time.strftime("%H:%M:%S", time.localtime(at_s))
+    for verb in ("explain", "status"):
+        told = shell.run(verb, str(second)).stdout
+        assert f"(as of {clock}, 1 min 3" in told
 
 
 # --- the socket

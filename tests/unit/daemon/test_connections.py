@@ -239,7 +239,9 @@ def test_who_asks_much_at_once_is_answered_in_turn(
             asker.start()
         for asker in askers:
             asker.join()
-    assert json.dumps(found) == json.dumps([{"chains": [], "notice": "", "seen": None}] * 24)
+    assert json.dumps(found) == json.dumps(
+        [{"chains": [], "notice": "", "seen": None, "every_s": None}] * 24
+    )
 
 
 # --- what this machine is called

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -240,7 +240,7 @@ def test_a_service_whose_cycles_no_longer_end_falls_silent(
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
     now_s = 1000.0
     monkeypatch.setattr("mirage.daemon.scheduler.time.monotonic", lambda: now_s)
-    beat = Beat(lambda: False, poll_s=600)
+    beat = Beat(lambda: False, poll_s=lambda: 600)
     now_s += 2 * 600 + CYCLE_S - 1
     beat.notify_watchdog()
     assert manager.recv(4096) == b"WATCHDOG=1"
@@ -265,7 +265,7 @@ def test_a_cycle_that_waits_for_a_clock_that_was_set_back_is_hurried(
         found.append(beat.is_overdue())
         return True
 
-    beat = Beat(cycle, poll_s=600)
+    beat = Beat(cycle, poll_s=lambda: 600)
     now_s += 600 + SLACK_S
     found.append(beat.is_overdue())
     now_s += 1
@@ -286,11 +286,45 @@ def test_a_stop_that_comes_while_a_reload_is_looked_at_holds() -> None:
         return True
 
     try:
-        assert run_forever(cycle, 600, agrees) is False
-        assert run_forever(cycle, 600, lambda: True) is True
+        assert run_forever(cycle, lambda: 600, agrees) is False
+        assert run_forever(cycle, lambda: 600, lambda: True) is True
     finally:
         for kind, handler in old.items():
             signal.signal(kind, handler)
+
+
+@pytest.fixture
+def signals() -> Iterator[None]:
+    old = {kind: signal.getsignal(kind) for kind in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for kind, handler in old.items():
+        signal.signal(kind, handler)
+
+
+def _stops_after(cycles: int, then: Callable[[], None] = lambda: None) -> Callable[[], bool]:
+    left = iter(range(cycles - 1, -1, -1))
+
+    def cycle() -> bool:
+        then()
+        if next(left) == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return True
+
+    return cycle
+
+
+@pytest.mark.usefixtures("signals")
+def test_a_cycle_says_when_the_next_one_comes() -> None:
+    """A day after the first one, had that not seen short links."""
+    every_s = [86_400]
+    cycle = _stops_after(3, then=lambda: every_s.__setitem__(0, 1))
+    assert run_forever(cycle, lambda: every_s[0]) is False
+
+
+@pytest.mark.usefixtures("signals")
+def test_a_cycle_comes_at_once_where_one_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mirage.daemon.scheduler.WAKE_S", 0.1)
+    assert run_forever(_stops_after(2), lambda: 86_400, is_due=lambda: True) is False
 
 
 # --- Manual pages and completion

@@ -400,6 +400,9 @@ def test_slurms_estimates_are_not_kept():
     assert (running.start_s, running.end_s) == (999_900, None)
     completing = queued(State="COMPLETING", StartTime="999900", EndTime="999990", NodeList="n1")
     assert (completing.start_s, completing.end_s) == (999_900, 999_990)
+    requeued = {"StartTime": "999990", "EndTime": "1000590", "NodeList": "n1"}
+    assert queued(State="COMPLETING", **requeued).end_s is None, "by its limit: it is taken back"
+    assert queued(State="REQUEUED", StartTime="999900", EndTime="999990").end_s is None
 
 
 def test_a_job_that_was_cancelled_while_pending_never_started():
