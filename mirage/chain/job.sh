@@ -347,7 +347,15 @@ m_set_exit_code() { # CODE: sets m_exit_code, what this job exits with. Others h
         m_exit_code=1
     elif [ -n "$m_at_signal" ] && m_is_last; then
         m_exit_code=$m_used_up_exit
+        m_mail_no_failure
     fi
+}
+
+m_mail_no_failure() { # Slurm's mail goes by exit codes, and this link did not fail: who asked for mail of an end gets that
+    case $(m_slurm scontrol show job "$m_job" 2>/dev/null) in
+        *MailType=*END*) m_slurm scontrol update "JobId=$m_job" MailType=END >/dev/null 2>&1 ;;
+        *MailType=*FAIL*) m_slurm scontrol update "JobId=$m_job" MailType=NONE >/dev/null 2>&1 ;;
+    esac
 }
 
 m_leave_if_over() {

@@ -123,7 +123,7 @@ def test_a_last_link_that_leaves_at_its_signal_is_used_up_for_everybody(site, se
     words = ["--segments=2", "--min-runtime=0", f"--then={post}"]
     service.configure(mode="observe")
     with service.running():
-        left, left_jobs = site.submit_chain(ALICE, *words, script)
+        left, left_jobs = site.submit_chain(ALICE, "--mail-type=END,FAIL", *words, script)
         ready, ready_jobs = site.submit_chain(ALICE, *words, script, "ready")
         last = (left_jobs[1], ready_jobs[1])
         until(lambda: all(site.state(job) in ("COMPLETED", "FAILED") for job in last), 150, "ends")
@@ -141,6 +141,7 @@ def test_a_last_link_that_leaves_at_its_signal_is_used_up_for_everybody(site, se
     alone = ends_of(site, left, "status"), ends_of(site, ready, "status")
     assert alone == ({"status": "used-up"}, {"status": "done"}), "without a daemon"
     assert [site.job(job)["ExitCode"] for job in last] == ["75:0", "0:0"]
+    assert site.job(last[0])["MailType"] == "END", "no mail of a failure"
     posts = [report_of(site, chain)["then"][0]["job_id"] for chain in (left, ready)]
     assert [post is None for post in posts] == [True, False]
 

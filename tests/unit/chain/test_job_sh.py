@@ -1248,6 +1248,31 @@ def test_the_last_links_exit_code_tells_slurm_how_the_chain_ended(
     assert ("If it is: mirage done abcdefgh" in err) is (marker is None)
 
 
+@pytest.mark.parametrize(
+    ("asked", "body", "left"),
+    [
+        ("BEGIN,END,FAIL", ":", "END"),
+        ("FAIL", ":", "NONE"),
+        ("END,FAIL", "exit 3", ""),
+        ("", ":", ""),
+    ],
+)
+def test_a_link_that_leaves_at_its_signal_makes_slurm_send_no_mail_of_a_failure(
+    rig: Rig, asked: str, body: str, left: str
+) -> None:
+    change(rig, limit_signal=LimitSignal(signal.SIGUSR1, batch=False, lead_s=60))
+    rig.script(body)
+    (rig.fake / "end").write_text(f"{int(time.time()) + 90}\n")
+    (rig.fake / "details").write_text(
+        f"   MailUser=ann@example.org MailType={asked}\n" if asked else ""
+    )
+    rig.run(4, 14, 13)
+    calls = (rig.fake / "scontrol.log").read_text() if (rig.fake / "scontrol.log").exists() else ""
+    assert [line for line in calls.splitlines() if "MailType" in line] == (
+        [f"update JobId=14 MailType={left}"] if left else []
+    )
+
+
 def test_a_failure_that_the_link_before_could_not_mark_is_found(rig: Rig) -> None:
     rig.script("touch ran")
     (rig.folder / "link.1").write_text(
