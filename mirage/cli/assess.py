@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +15,12 @@ from rich.markup import escape
 from mirage.cli.learning import (
     TerminalReporter,
     add_count,
+    add_minutes,
     add_out,
     add_partition,
     add_seed,
     add_workers,
+    budget_s,
 )
 from mirage.cli.table import console
 from mirage.errors import InputError
@@ -49,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--quick", action="store_true", help="a result in minutes, from fewer simulated chains"
     )
+    add_minutes(group, "all of it (default: 3 with --quick, else 30)")
     add_workers(group)
     add_seed(group, "everything that is drawn")
     group = parser.add_argument_group("output")
@@ -62,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from mirage.assess.assessment import assess
+    from mirage.assess.assessment import CONFIG, assess
     from mirage.assess.page import PAGE, anonymous, write
     from mirage.assess.verdict import headline, sentences
 
@@ -82,6 +86,7 @@ def run(args: argparse.Namespace) -> int:
     for text in sentences(found):
         console.print(escape(text))
     console.print(escape(f"Page: {plan.out / PAGE}"))
+    console.print(escape(f"Next: mirage daemon --config {plan.out / CONFIG}, which only observes"))
     return 0
 
 
@@ -106,6 +111,9 @@ def _plan(args: argparse.Namespace) -> AssessmentPlan:
     from mirage.assess.history import HistorySource
     from mirage.assess.plan import QUICK, THOROUGH, AssessmentPlan
 
+    effort = QUICK if args.quick else THOROUGH
+    if (most_s := budget_s(args)) is not None:
+        effort = replace(effort, at_most_s=int(most_s))
     return AssessmentPlan(
         source=HistorySource(
             sacct=args.sacct,
@@ -114,7 +122,7 @@ def _plan(args: argparse.Namespace) -> AssessmentPlan:
             timezone=args.timezone,
         ),
         out=args.out,
-        effort=QUICK if args.quick else THOROUGH,
+        effort=effort,
         partition=args.partition,
         seed=args.seed,
         workers=args.workers,

@@ -114,6 +114,7 @@ def _print_results(scenario: Scenario, results: list[ChainsResult], out: Path) -
     picture = out / "demo.png"
     save_picture(scenario, results, picture)
     console.print(f"Picture: {picture}")
+    console.print("On your own cluster's history: mirage assess --quick --out assessment")
 
 
 def _chosen(name: str | None, model: str | None) -> Policy:

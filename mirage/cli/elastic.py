@@ -14,10 +14,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from mirage.cli import elastic_jobs
-from mirage.cli.learning import words_of
-from mirage.cli.signals import ending_on_sigterm
+from mirage.cli.learning import add_minutes, budget_s, telling_what_is_kept, words_of
 from mirage.cli.table import console
 from mirage.errors import InputError
+from mirage.rl.budget import at_most
 from slurm_sim.cli.arguments import positive
 
 if TYPE_CHECKING:
@@ -122,6 +122,7 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
         metavar="ADDRESS",
         help="Ray cluster for --clusters, or local (default: all in this process)",
     )
+    add_minutes(group, "the training")
     out = parser.add_argument_group("output")
     out.add_argument("--out", required=True, type=Path, metavar="DIR", help="model folder")
 
@@ -159,7 +160,7 @@ def _train(args: argparse.Namespace) -> int:
         clusters=args.clusters,
         ray=args.ray,
     )
-    with ending_on_sigterm():
+    with telling_what_is_kept(lambda: "nothing is kept"), at_most(budget_s(args)):
         result = train(plan, _show_progress)
     save_result(args.out, result)
     scores = ", ".join(f"{name} {value:.2f}" for name, value in result.scores.items())
@@ -167,6 +168,7 @@ def _train(args: argparse.Namespace) -> int:
     if result.interrupted:
         errors.print(escape(f"interrupted; {args.out} holds the best policy until then."))
         return 130
+    errors.print(escape(f"Next: mirage elastic evaluate --model {args.out} --out results"))
     return 0
 
 

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from mirage.chain.durations import parse_duration
-from mirage.cli.learning import TerminalReporter
+from mirage.cli.learning import TerminalReporter, add_minutes, budget_s
 from mirage.cli.table import console
 from mirage.domain import Mode
 from slurm_sim.cli.arguments import positive, whole_number
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     # the simulator takes a second to import: only once the arguments are right
     from mirage.provision.chains.evaluation import ChainPlan, ChainsEvaluation
 
-OPTIONS = ("begins", "lasts", "modes", "others", "others_nodes", "others_bound", "at_most")
+OPTIONS = ("begins", "lasts", "modes", "others", "others_nodes", "others_bound", "minutes")
 
 
 def add_arguments(group: argparse._ArgumentGroup) -> None:
@@ -56,12 +56,7 @@ def add_arguments(group: argparse._ArgumentGroup) -> None:
         metavar="N",
         help="bound on competing links (acting.most_ahead) whose effect is judged (default: 1)",
     )
-    group.add_argument(
-        "--at-most",
-        type=duration,
-        metavar="D",
-        help="time after which no further submission is judged (default: 2h)",
-    )
+    add_minutes(group, "all submissions (default: 120)")
 
 
 def duration(text: str) -> int:
@@ -117,13 +112,15 @@ def run(args: argparse.Namespace) -> int:
 def _plan(args: argparse.Namespace) -> ChainPlan:
     from mirage.provision.chains.evaluation import ChainPlan
 
-    names = {"every": "every_s", "lasts": "lasts_s", "limit": "limit_s", "at_most": "at_most_s"}
-    options = ("every", "limit", "nodes", "methods", *OPTIONS)
+    names = {"every": "every_s", "lasts": "lasts_s", "limit": "limit_s"}
+    options = ("every", "limit", "nodes", "methods", *OPTIONS[:-1])
     given: dict[str, Any] = {
         names.get(name, name): value
         for name in options
         if (value := getattr(args, name)) is not None
     }
+    if (most_s := budget_s(args)) is not None:
+        given["at_most_s"] = int(most_s)
     return ChainPlan(
         trace=args.trace,
         cluster=args.cluster,

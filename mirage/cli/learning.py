@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -12,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 from rich.console import Console
 from rich.markup import escape
 
+from mirage.cli.signals import ending_on_sigterm
 from mirage.provision.learn.reporter import Reporter
 from slurm_sim.cli.arguments import positive
 
@@ -105,6 +109,42 @@ def add_count(group: argparse._ArgumentGroup, name: str, default: int, about: st
     group.add_argument(
         name, type=positive, default=default, metavar="N", help=f"{about} (default: %(default)s)"
     )
+
+
+def add_minutes(group: argparse._ActionsContainer, of: str) -> None:
+    """The one way to give a budget; `budget_s` has it in seconds."""
+    group.add_argument(
+        "--minutes",
+        type=_minutes,
+        metavar="N",
+        help=f"budget of wall-clock time for {of}, in minutes; it ends with what there is by then",
+    )
+
+
+def _minutes(text: str) -> float:
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = math.nan
+    if not 0 < minutes < math.inf:
+        raise argparse.ArgumentTypeError(f"expected minutes above 0, got {text!r}")
+    return minutes
+
+
+def budget_s(args: argparse.Namespace) -> float | None:
+    """Of `--minutes`; None: without bound."""
+    return None if args.minutes is None else 60 * args.minutes
+
+
+@contextmanager
+def telling_what_is_kept(words: Callable[[], str]) -> Iterator[None]:
+    """After Ctrl-C or SIGTERM ``words`` say what is there."""
+    with ending_on_sigterm():
+        try:
+            yield
+        except KeyboardInterrupt:
+            errors.print(escape(f"interrupted: {words()}."))
+            raise
 
 
 def add_settings(group: argparse._ArgumentGroup, whose: str) -> None:

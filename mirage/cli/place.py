@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.markup import escape
 
 from mirage.cli import place_live
-from mirage.cli.learning import words_of
-from mirage.cli.signals import ending_on_sigterm
+from mirage.cli.learning import add_minutes, budget_s, telling_what_is_kept, words_of
 from mirage.errors import InputError
+from mirage.models.recipe import RECIPE
 from slurm_sim.cli.arguments import positive
 
 if TYPE_CHECKING:
@@ -181,12 +182,7 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
             " (default %(default)s)"
         ),
     )
-    parser.add_argument(
-        "--minutes",
-        type=float,
-        metavar="N",
-        help="end of the training after this time (default: when all epochs are done)",
-    )
+    add_minutes(parser, "the training (default: until all epochs are done)")
     parser.add_argument(
         "--set",
         dest="settings",
@@ -203,11 +199,17 @@ def _train(args: argparse.Namespace) -> int:
     from mirage.models.folder import check_replaceable
 
     check_replaceable(args.out)
-    most_s = args.minutes * 60 if args.minutes else None
     train = _train_scalable if args.agent == "scalable" else _train_paper
-    with ending_on_sigterm():
-        train(args, most_s)
+    errors.print("training: the first figures come after some minutes")
+
+    def kept() -> str:
+        is_there = (args.out / RECIPE).exists()
+        return f"{args.out} holds the network of the last line" if is_there else "nothing is kept"
+
+    with telling_what_is_kept(kept):
+        train(args, budget_s(args))
     print(args.out)
+    errors.print(escape(f"Next: mirage place evaluate --model {args.out} --out results"))
     return 0
 
 
@@ -225,7 +227,7 @@ def _train_paper(args: argparse.Namespace, most_s: float | None) -> None:
         point = training.curve[-1]
         errors.print(
             f"{point.sequences} sequences, {point.seconds:.0f} s:"
-            f" mean reward {point.test_reward:,.0f}, mean slowdown {point.test_slowdown:.2f}"
+            f" mean reward {point.test_reward:,.0f}, mean slowdown {point.test_slowdown:.2f} (1: no job waits)"
         )
 
     train_paper(setting, options, seed=args.seed, most_s=most_s, report=report)

@@ -20,10 +20,12 @@ from mirage.cli.daemon import DEFAULT_STORE
 from mirage.cli.learning import (
     TerminalReporter,
     add_count,
+    add_minutes,
     add_partition,
     add_seed,
     add_settings,
     add_workers,
+    budget_s,
     errors,
     sizes,
 )
@@ -117,6 +119,7 @@ def _add_episodes(group: argparse._ArgumentGroup) -> None:
 
 def _add_training(group: argparse._ArgumentGroup) -> None:
     add_settings(group, "the method")
+    add_minutes(group, "episodes and training")
     add_seed(group, "the episodes, of the training and of the intervals")
 
 
@@ -164,6 +167,7 @@ class _SiteHistory:
 
 def _retrained(args: argparse.Namespace, config: Config, versions: Versions, work: Path) -> int:
     from mirage.provision.evaluation import evaluate
+    from mirage.provision.evaluation.run import KEPT
     from mirage.provision.evaluation.verdict import RULE, verdict
     from mirage.provision.learn import train
 
@@ -179,6 +183,7 @@ def _retrained(args: argparse.Namespace, config: Config, versions: Versions, wor
         comparison = evaluate(
             _evaluation_plan(args, history, about, fresh, link), reporter
         ).comparison
+    (fresh / KEPT).unlink(missing_ok=True)
     found = verdict(comparison, NEW, against)
     record = {
         "method": config.policy.name,
@@ -298,6 +303,7 @@ def _training_plan(
         episodes=args.episodes,
         validation_episodes=args.judged,
         settings=tuple(args.set),
+        at_most_s=budget_s(args),
         seed=args.seed,
         workers=args.workers,
     )

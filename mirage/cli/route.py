@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 
-from mirage.cli.signals import ending_on_sigterm
+from mirage.cli.learning import add_minutes, budget_s, telling_what_is_kept
 from mirage.errors import InputError, MirageError
+from mirage.rl.budget import at_most
 from slurm_sim.cli.arguments import positive
 
 errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
@@ -85,6 +87,7 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="training episodes (default: 1000 for paper, 40 for streams)",
     )
+    add_minutes(parser, "the training; margins and proof follow")
 
 
 def _train(args: argparse.Namespace) -> int:
@@ -99,7 +102,7 @@ def _train(args: argparse.Namespace) -> int:
     began = time.monotonic()
     kinds = load_partitions(args.flavors)
     variant = Variant(args.variant or ("ours" if args.lesson == "paper" else "choice"))
-    with ending_on_sigterm():
+    with telling_what_is_kept(lambda: "nothing is kept"), at_most(budget_s(args)):
         result = train_agents(
             args.lesson,
             kinds,
@@ -111,6 +114,11 @@ def _train(args: argparse.Namespace) -> int:
         )
     save_model(args.out, result.agents, result.lesson, args.seed, result.facts)
     errors.print(f"{args.out}: {len(result.agents)} agents ({time.monotonic() - began:.0f} s)")
+    if verdict := result.facts.get("verdict"):
+        errors.print(escape(f"{result.facts['proof']}: {verdict}"))
+    errors.print(
+        escape(f"Next: mirage route prove --model {args.out} --trace FILE, on your own history")
+    )
     return 0
 
 

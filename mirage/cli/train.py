@@ -12,12 +12,14 @@ from mirage.cli.learning import (
     TerminalReporter,
     add_count,
     add_inputs,
+    add_minutes,
     add_out,
     add_partition,
     add_seed,
     add_settings,
     add_warm_up,
     add_workers,
+    budget_s,
     errors,
     instant,
     words_of,
@@ -111,6 +113,7 @@ def _add_training(group: argparse._ArgumentGroup) -> None:
         metavar="N",
         help="number of random settings to try with Ray Tune before the training (default: none)",
     )
+    add_minutes(group, "episodes and training")
     add_seed(group, "the episodes and of the training")
 
 
@@ -138,10 +141,20 @@ def run(args: argparse.Namespace) -> int:
 
     try:
         with ending_on_sigterm(), reporter:
-            train(plan, reporter)
+            results = train(plan, reporter)
     except TrainingInterrupted as error:
         errors.print(escape(f"mirage train: {error}"))
         return INTERRUPTED_EXIT
+    for result in results:
+        if result.words:
+            errors.print(escape(f"{result.method}: {result.words}"))
+    models = ",".join(f"{result.method}={result.folder}" for result in results)
+    errors.print(
+        escape(
+            f"Figures: card.md in each folder. Next: mirage evaluate --trace {plan.trace} --cluster"
+            f" {plan.cluster} --methods {models} --start TIME --episodes 40 --out results"
+        )
+    )
     return 0
 
 
@@ -167,6 +180,7 @@ def _plan(args: argparse.Namespace) -> TrainingPlan:
         samples=args.samples,
         settings=tuple(args.set),
         tune=args.tune,
+        at_most_s=budget_s(args),
         seed=args.seed,
         workers=args.workers,
         ray=args.ray,

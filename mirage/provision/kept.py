@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -26,22 +27,21 @@ class Form(Generic[Case, Trial]):
 
 class TrialFile(Generic[Case, Trial]):
     """One JSON object a line. The first line says what the trials depend on; a file with another
-    first line is replaced. A line that was cut off is ignored.
+    first line is replaced. A line that was cut off is ignored. Nothing is written before the first
+    trial.
     """
 
     def __init__(self, path: Path, depends_on: Json, form: Form[Case, Trial]) -> None:
-        """Raises MirageError: the file can't be read or written."""
+        """Raises MirageError: the file can't be read."""
         self.path, self._head, self._form = path, json.dumps(depends_on, sort_keys=True), form
         self._found: dict[Case, Trial] = {}
+        self._is_begun = False
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
             lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
             for line in lines[1:] if lines[:1] == [self._head] else []:
                 self._take(line)
-            texts = [self._head, *(self._line(*each) for each in self._found.items())]
-            path.write_text("\n".join(texts) + "\n", encoding="utf-8")
         except OSError as error:
-            raise MirageError(f"{path}: can't be written ({error.strerror}).") from error
+            raise MirageError(f"{path}: can't be read ({error.strerror}).") from error
 
     def _take(self, line: str) -> None:
         try:
@@ -62,9 +62,19 @@ class TrialFile(Generic[Case, Trial]):
 
     def add(self, case: Case, trial: Trial) -> None:
         """Raises MirageError."""
-        self._found[case] = trial
         try:
+            if not self._is_begun:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                texts = [self._head, *(self._line(*each) for each in self._found.items())]
+                self.path.write_text("\n".join(texts) + "\n", encoding="utf-8")
+                self._is_begun = True
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(self._line(case, trial) + "\n")
         except OSError as error:
             raise MirageError(f"{self.path}: can't be written ({error.strerror}).") from error
+
+    def discard(self) -> None:
+        """Removes the file, and its folder if nothing else is in it."""
+        self.path.unlink(missing_ok=True)
+        with suppress(OSError):
+            self.path.parent.rmdir()

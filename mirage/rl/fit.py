@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from mirage.errors import InputError
+from mirage.rl.budget import is_over
 
 
 class Progress(NamedTuple):
@@ -92,9 +93,12 @@ class Stop:
     """After the first round that ends this many seconds or more after the start; None: never."""
 
     def is_due(self, worse: int, spent_s: float) -> bool:
-        """``worse``: scored rounds in a row that were no better; ``spent_s``: since the start."""
+        """``worse``: scored rounds in a row that were no better; ``spent_s``: since the start. The
+        budget of `mirage.rl.budget` counts too.
+        """
         out_of_patience = self.patience is not None and worse > self.patience
-        return out_of_patience or (self.most_s is not None and spent_s >= self.most_s)
+        is_late = self.most_s is not None and spent_s >= self.most_s
+        return out_of_patience or is_late or is_over()
 
 
 def fit(

@@ -27,6 +27,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from mirage.rl.budget import is_over
 from mirage.rl.fit import descend, seeded
 from mirage.routing.agent import Agent, Layer
 from mirage.routing.arrivals import (
@@ -184,6 +185,7 @@ def train_on_streams(
     with seeded(seed) as random:
         learners, gains = _learned(kinds, count, random, options, report)
         agents = [learner.agent() for learner in learners]
+        report(f"margins on {TRIALS} streams, then the proof on {PROOFS}: longer than the training")
         margins_h = _margins(kinds, agents, draw_streams(kinds, None, TRIALS, random))
         agents = [with_margin(*each) for each in zip(agents, margins_h, strict=True)]
         proof = _proof(kinds, agents, history, random)
@@ -233,6 +235,8 @@ def _learned(
         for index, learner in enumerate(learners):
             learner.fit([gain for gain in gains if gain.partition == index], random)
         report(f"round {number + 1}/{ROUNDS}: {len(gains)} gains")
+        if is_over():
+            break
         rule = agents_rule([with_margin(one.agent(), FIRST_MARGIN_H) for one in learners])
     return learners, len(gains)
 

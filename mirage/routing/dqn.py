@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from mirage.rl.budget import is_over
 from mirage.rl.fit import descend, seeded
 from mirage.rl.replay import Column, ReplayMemory
 from mirage.rl.targets import TargetNetwork, best_values, td_targets, values_of
@@ -143,4 +144,6 @@ def train_on_episodes(
             outcome = learner.play(episode, options.epsilon(number / episodes))
             if report:
                 report(number, outcome)
+            if is_over():
+                break
     return learner.agent()

@@ -97,7 +97,7 @@ class ChainPlan:
             "--others": ",".join(map(str, self.others)) or "none",
             "--others-nodes": self.others_nodes,
             "--others-bound": self.others_bound,
-            "--at-most": f"{self.at_most_s}s",
+            "--minutes": f"{self.at_most_s / 60:g}",
             "--seed": self.seed,
             "--out": self.out,
         }

@@ -77,6 +77,8 @@ def run_trials(
     tried = [found[each] for each in places]
     trials = [trial for trial in tried if isinstance(trial, EpisodeTrial)]
     if not trials:
+        if kept:
+            kept.discard()
         raise InputError(f"none of the {len(plans)} episodes has an outcome {_reasons(dropped)}.")
     return Trials(trials, dropped)
 

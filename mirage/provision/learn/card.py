@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from mirage.domain import Penalties
+from mirage.figures.words import hours
 from mirage.models.card import card_text, markdown_table
 from mirage.models.recipe import Recipe
 from mirage.provision.learn.about import ProvisionAbout
@@ -98,6 +99,25 @@ def _judgement(
 def choices(model: Model, judged: Sequence[Episode]) -> Choices:
     """What it chooses for each of the episodes, as `choice`."""
     return {taste: [choice(model, each, taste) for each in judged] for taste in TASTES}
+
+
+def in_a_phrase(model: Model, judged: Sequence[Episode]) -> str:
+    """Mean interruption and overlap on the validation part, beside no early release at all."""
+    even = Penalties(1.0, 1.0)
+    gaps_h = [
+        [(int(each.successor_start_s[at]) - each.predecessor_end_s) / HOUR_S for each, at in pairs]
+        for pairs in (
+            [(each, choice(model, each, even)) for each in judged],
+            [(each, len(each)) for each in judged],
+        )
+    ]
+    (ours, early), (reactive, _) = (
+        (np.maximum(gap, 0).mean(), np.maximum(np.negative(gap), 0).mean()) for gap in gaps_h
+    )
+    return (
+        f"on {len(judged)} validation episodes interrupted for {hours(ours)} and {hours(early)} too"
+        f" early a handover; without Mirage interrupted for {hours(reactive)}"
+    )
 
 
 def _day(time_s: int) -> str:

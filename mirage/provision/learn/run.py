@@ -17,7 +17,7 @@ from mirage.figures.provenance import sha256
 from mirage.models.folder import check_replaceable, write_folder
 from mirage.models.recipe import Recipe
 from mirage.provision.learn.background import Background, WarmUp
-from mirage.provision.learn.card import card
+from mirage.provision.learn.card import card, in_a_phrase
 from mirage.provision.learn.course import Course, held_out, plain
 from mirage.provision.learn.forecast import ForecastingModel
 from mirage.provision.learn.futures import NAME as LOOKAHEAD
@@ -29,11 +29,14 @@ from mirage.provision.learn.model import Model
 from mirage.provision.learn.ranges import ranges_of
 from mirage.provision.learn.reporter import SILENT, Reporter
 from mirage.provision.learn.samples import Samples, collect
+from mirage.rl.budget import at_most
 from mirage.rl.options import with_settings
 
 ALL = "all"
 """As a method: every method of which `Method.in_all` is true, and `lookahead`."""
 
+EPISODES_SHARE = 0.5
+"""Of the time, where networks are trained after the episodes."""
 FOLDERS = {"training": "train", "validation": "judged", "online": "online"}
 """Of the samples of each part."""
 
@@ -77,7 +80,9 @@ class TrainingPlan:
     tune: int | None = None
     """Random settings to try with Ray Tune first; None: none."""
     at_most_s: float | None = None
-    """Later no further episode is simulated, and the methods learn from what there is; None: all are."""
+    """Later no further episode is simulated and no further round of a network trained; the methods
+    learn from what there is. Networks get half of it. None: no bound.
+    """
     seed: int = 1
     """Of everything that is drawn."""
     fit_seed: int | None = None
@@ -97,6 +102,8 @@ class TrainingResult:
     recipe: Recipe
     model: Model | None
     """None: look-ahead, which has no model of this form."""
+    words: str = ""
+    """How it did on the validation part, in a phrase; empty: not judged."""
 
 
 class TrainingInterrupted(KeyboardInterrupt):
@@ -112,6 +119,7 @@ def train(plan: TrainingPlan, reporter: Reporter = SILENT) -> list[TrainingResul
     methods = _methods(plan.methods)
     folders = _folders(plan.out, methods)
     _check_options(plan, methods)
+    until_s = None if plan.at_most_s is None else time.monotonic() + plan.at_most_s
     background, chosen, notes = read_inputs(plan.trace, plan.cluster, plan.partition, reporter)
     course = Course.of(background, plan, chosen)
     with _sample_folder(plan.samples) as folder:
@@ -130,7 +138,12 @@ def train(plan: TrainingPlan, reporter: Reporter = SILENT) -> list[TrainingResul
             notes=notes,
             reporter=reporter,
         )
-        return [run.train(method, folders[method]) for method in methods]
+        results = []
+        for number, method in enumerate(methods):
+            left_s = None if until_s is None else max(0.0, until_s - time.monotonic())
+            with at_most(None if left_s is None else left_s / (len(methods) - number)):
+                results.append(run.train(method, folders[method]))
+        return results
 
 
 def _methods(wanted: Sequence[str]) -> list[str]:
@@ -215,12 +228,15 @@ class _Parts:
         }
         if any(method.foundation for method in learning):
             drawings["online"] = course.online(background)
+        most_s = plan.at_most_s
+        if most_s is not None and any(method.stops_early for method in learning):
+            most_s *= EPISODES_SHARE
         total, wanted, began_s = sum(it.count for it in drawings.values()), 0, time.monotonic()
         found: dict[str, Samples] = {}
         notes = []
         for name, drawing in drawings.items():
             wanted += drawing.count
-            share_s = None if plan.at_most_s is None else plan.at_most_s * wanted / total
+            share_s = None if most_s is None else most_s * wanted / total
             found[name] = collect(
                 background,
                 drawing,
@@ -287,7 +303,8 @@ class _Run:
         uses_forecasts = model.traits.uses_forecasts
         written = ForecastingModel(model, self.background.cluster) if uses_forecasts else model
         write_folder(folder, written, recipe, page)
-        return TrainingResult(method=method, folder=folder, recipe=recipe, model=model)
+        words = in_a_phrase(model, validation) if len(validation) else ""
+        return TrainingResult(method=method, folder=folder, recipe=recipe, model=model, words=words)
 
     def _fit(self, name: str, training: Samples) -> tuple[Model, Any]:
         """The model and the options that it was trained with."""

@@ -20,7 +20,7 @@ from mirage.cli.learning import TerminalReporter
 from mirage.cli.main import main
 from mirage.domain import Penalties
 from mirage.errors import InputError
-from mirage.provision.learn import quantile, trees, tune
+from mirage.provision.learn import quantile, run, trees, tune
 from mirage.provision.learn.card import card, choice
 from mirage.provision.learn.dqn import DqnOptions
 from mirage.provision.learn.episode import Load
@@ -113,6 +113,30 @@ def test_each_method_has_a_folder_that_can_be_read(trained: Path) -> None:
         assert "never trained on" in (trained / name / "card.md").read_text()
     assert "tune" not in recipe.options["course"]
     assert (trained / "lookahead" / "recipe.toml").is_file()
+
+
+def test_it_ends_with_a_figure_and_the_next_command_and_says_what_an_interruption_leaves(
+    files: Path,
+    trained: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    del trained  # whose episodes are there
+    assert train(files, "--method", "quantile", "--out", str(tmp_path / "q")) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "quantile: on " in said
+    assert "without Mirage interrupted for" in said
+    assert f"Next: mirage evaluate --trace {files / 't.csv'}" in said
+    assert f"--methods quantile={tmp_path / 'q'}" in said
+
+    def is_interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "collect", is_interrupted)
+    assert train(files, "--method", "quantile", "--out", str(tmp_path / "r")) == 130
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"interrupted: {files / 's'} has the episodes; the same call goes on from there." in said
 
 
 def test_a_model_beats_doing_nothing_where_it_matters(files: Path, trained: Path) -> None:
