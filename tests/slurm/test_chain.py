@@ -86,7 +86,6 @@ def test_a_service_is_ready_before_the_old_one_stops(site, service):
         chain, _ = start(site, "--segments=2", "--mode=service", script=SERVICE)
         until(lambda: "1 stopped" in log_of(site, chain), 90, "the old one to stop")
     log = log_of(site, chain)
-    assert log[:2] == ["1 up", "1 ready"]
     assert log.index("2 up") < log.index("2 ready") < log.index("1 stopped")
 
 
