@@ -122,15 +122,6 @@ def compared(rows: Mapping[str, Any], name: str) -> dict[str, Any]:
     return found
 
 
-def by_learner(models: Sequence[Path]) -> dict[str, list[str]]:
-    """Names of `schedulers`, by the learner that trained them."""
-    found: dict[str, list[str]] = {}
-    for nth, folder in enumerate(models):
-        learner = str(load_model(folder).options["learner"])
-        found.setdefault(learner, []).append("set" if not nth else f"set {folder.name}")
-    return found
-
-
 def against_rule(rows: Mapping[str, Any], models: Sequence[str]) -> dict[str, Any]:
     """Paired differences to the untrained rule in seconds with 95 % intervals: of each model, and of
     the models' mean on each workload.
@@ -204,12 +195,11 @@ def main() -> None:
         record[f"{part}_set_to"] = compared(rows, "set")
     test = {name: {**row, "mean_s": row["mean_s"][4:]} for name, row in record["workloads"].items()}
     record["workloads_5_to_8_set_to"] = compared(test, "set")
-    seeds = record.setdefault("seeds_to_rule", {})
-    for learner, names in by_learner(args.model).items():
-        seeds[learner] = {
-            part: against_rule(rows, names)
-            for part, rows in (("workloads_5_to_8", test), ("drawn", record["drawn"]))
-        }
+    names = ["set" if not nth else f"set {folder.name}" for nth, folder in enumerate(args.model)]
+    record["seeds_to_rule"] = {
+        part: against_rule(rows, names)
+        for part, rows in (("workloads_5_to_8", test), ("drawn", record["drawn"]))
+    }
     search = record.setdefault("search", {})
     search |= {
         str(nth): played(SmallPollux(), setting, [published[nth - 1]]) for nth in args.search

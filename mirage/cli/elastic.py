@@ -59,8 +59,7 @@ def _add_setting(group: argparse._ArgumentGroup) -> None:
         default="small",
         metavar="NAME",
         help=(
-            "small, small-known, large, large-known, pollux, elasticflow, or a .toml file (default:"
-            " %(default)s)"
+            "small, small-known, large, large-known, pollux, or a .toml file (default: %(default)s)"
         ),
     )
     group.add_argument(
@@ -80,9 +79,8 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help=(
             "gain (greedy's gains, weighed by a network; the policy of models/elastic-small), dl2"
-            " (the paper's), set (attention over jobs), or set-rounds (the same in one inference;"
-            " setting pollux) (default: set in elasticflow, set-rounds in pollux; elsewhere gain,"
-            " or dl2 with --teacher)"
+            " (the paper's), or set-rounds (attention over jobs, in one inference; setting pollux)"
+            " (default: set-rounds in pollux; elsewhere gain, or dl2 with --teacher)"
         ),
     )
     group.add_argument(

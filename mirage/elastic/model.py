@@ -16,12 +16,11 @@ from mirage.elastic.baselines import Allocator
 from mirage.elastic.fitting import SpeedEstimates
 from mirage.elastic.gain_policy import FEATURES as GAIN_FEATURES
 from mirage.elastic.gain_policy import GainAllocator, GainNetwork, GainWeights
-from mirage.elastic.network import Networks, flat_networks, set_networks
-from mirage.elastic.observation import Encoder, PaperEncoder
+from mirage.elastic.network import Networks, flat_networks
+from mirage.elastic.observation import PaperEncoder
 from mirage.elastic.policy import learned
 from mirage.elastic.pollux_world import PolluxConfig
 from mirage.elastic.rounds import FEATURES, SetRounds, ValueNetwork
-from mirage.elastic.set_encoder import SpeedEncoder
 from mirage.elastic.settings import ElasticSetting
 from mirage.errors import InputError
 from mirage.libraries import library_versions
@@ -33,11 +32,11 @@ from slurm_sim.formats import parse_json
 
 WEIGHTS, CURVE = "networks.safetensors", "curve.json"
 LIBRARIES = ("numpy", "torch")
-METHODS = ("dl2", "gain", "set", "set-rounds")
-"""The paper's policy, greedy's gains weighed by a network (`gain_policy.py`), attention over jobs,
-and the same for rounds (`rounds.py`).
+METHODS = ("dl2", "gain", "set-rounds")
+"""The paper's policy, greedy's gains weighed by a network (`gain_policy.py`), and attention over jobs
+for rounds (`rounds.py`).
 """
-_LAYERS = {"gain": 1, "set": 3, "set-rounds": 3}
+_LAYERS = {"gain": 1, "set-rounds": 3}
 """Numbers in `hidden`; the paper's policy has any."""
 LIMITS = (
     "It knows what its setting shows: other loads, clusters and speeds need an evaluation of their"
@@ -102,12 +101,6 @@ class ElasticModel:
         record = {"references": dict(self.references), "curve": [list(each) for each in self.curve]}
         (folder / CURVE).write_text(json.dumps(record) + "\n", encoding="utf-8")
 
-    def encoder(self) -> Encoder:
-        """A new one, for one world at a time."""
-        if self.method == "dl2":
-            return PaperEncoder()
-        return SpeedEncoder(estimates=None if self.about.knows_speeds else SpeedEstimates(seed=0))
-
     def allocator(self, *, name: str = "", seed: int | None = None) -> Allocator:
         """The policy in service; ``seed``: samples its actions instead of taking the best."""
         policy = self.networks.policy
@@ -119,8 +112,9 @@ class ElasticModel:
                 weights=GainWeights.of(policy),
                 estimates=None if self.about.knows_speeds else SpeedEstimates(seed=0),
             )
-        places = self.about.places or None
-        return learned(name or self.method, self.networks, self.encoder(), places, seed=seed)
+        return learned(
+            name or self.method, self.networks, PaperEncoder(), self.about.places, seed=seed
+        )
 
     def check(self, setting: ElasticSetting, folder: Path) -> None:
         """Raises InputError where the policy can't be used in this setting."""
@@ -143,14 +137,14 @@ def new_model(
     if method == "set-rounds" and not isinstance(setting.world, PolluxConfig):
         raise InputError("policy set-rounds is for setting pollux.")
     places = setting.places if method == "dl2" else 0
-    encoder: Encoder = PaperEncoder() if method == "dl2" else SpeedEncoder(estimates=None)
     features = {"set-rounds": FEATURES, "gain": GAIN_FEATURES}
+    types = tuple(kind.name for kind in setting.world.types)
     about = ElasticAbout(
         setting=setting.name,
         teacher=teacher,
-        types=tuple(kind.name for kind in setting.world.types),
+        types=types,
         places=places,
-        features=features.get(method) or encoder.size(len(setting.world.types)),
+        features=features.get(method) or PaperEncoder().size(len(types)),
         hidden=tuple(hidden),
         knows_speeds=setting.knows_speeds,
     )
@@ -163,9 +157,7 @@ def _networks(method: str, about: ElasticAbout) -> Networks:
     if method == "gain":
         return Networks(GainNetwork(about.hidden[0]), nn.Identity())
     width, layers, heads = about.hidden
-    if method == "set-rounds":
-        return Networks(ValueNetwork(width, layers, heads), nn.Identity())
-    return set_networks(about.features, width, layers, heads)
+    return Networks(ValueNetwork(width, layers, heads), nn.Identity())
 
 
 def save_model(

@@ -1,8 +1,6 @@
-"""Networks over batches of jobs: a policy with 3J + 1 actions and a value (Figure 6).
-
-`FlatNetwork` is the paper's: fully connected, a place for each of J jobs. `SetNetwork` attends over
-jobs (Vaswani et al. 2017; Zaheer et al. 2017): J has no bound, and the order of jobs does not
-matter.
+"""Networks over batches of jobs: the paper's policy with 3J + 1 actions and a value (Figure 6), fully
+connected, with a place for each of J jobs; and attention over jobs, for the policy for rounds
+(Vaswani et al. 2017; Zaheer et al. 2017): J has no bound, and the order of jobs does not matter.
 """
 
 from __future__ import annotations
@@ -11,7 +9,6 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import cast
 
-import torch
 from torch import Tensor, nn
 
 from mirage.elastic.critic import JobsCritic
@@ -75,38 +72,6 @@ class SetLayer(nn.Module):
         return cast(Tensor, tokens + self.out(self.linear(self.before_linear(tokens))))
 
 
-class SetPolicy(nn.Module):
-    """Three logits for each job, from its own token and the mean one; one for void."""
-
-    def __init__(self, features: int, width: int, layers: int, heads: int) -> None:
-        super().__init__()
-        self.body = SetBody(features, width, layers, heads)
-        self.score = nn.Sequential(nn.Linear(2 * width, width), nn.ReLU(), nn.Linear(width, KINDS))
-        self.void = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1))
-
-    def forward(self, state: Tensor, there: Tensor) -> Tensor:
-        """[n, J, F], [n, J] -> [n, 3 J + 1]."""
-        tokens, mean = self.body(state, there)
-        wide = mean.unsqueeze(1).expand_as(tokens)
-        scores = self.score(torch.cat([tokens, wide], dim=-1))
-        return torch.cat([scores.flatten(1), self.void(mean)], dim=1)
-
-
-class SetValue(nn.Module):
-    """One value from the mean token and the number of jobs."""
-
-    def __init__(self, features: int, width: int, layers: int, heads: int) -> None:
-        super().__init__()
-        self.body = SetBody(features, width, layers, heads)
-        self.head = nn.Sequential(nn.Linear(width + 1, width), nn.ReLU(), nn.Linear(width, 1))
-
-    def forward(self, state: Tensor, there: Tensor) -> Tensor:
-        """[n, J, F], [n, J] -> [n, 1]."""
-        _, mean = self.body(state, there)
-        count = there.sum(dim=1, keepdim=True).float() / 10.0
-        return cast(Tensor, self.head(torch.cat([mean, count], dim=1)))
-
-
 class Networks(nn.Module):
     """Policy and value, which share nothing but their shape."""
 
@@ -126,10 +91,3 @@ class Networks(nn.Module):
 def flat_networks(features: int, places: int, hidden: Sequence[int]) -> Networks:
     """The paper's policy with a value network that is a sum over jobs, untrained."""
     return Networks(FlatNetwork(features, places, hidden, KINDS * places + 1), JobsCritic(features))
-
-
-def set_networks(features: int, width: int, layers: int, heads: int) -> Networks:
-    """Attention over jobs, untrained."""
-    return Networks(
-        SetPolicy(features, width, layers, heads), SetValue(features, width, layers, heads)
-    )

@@ -33,8 +33,8 @@ class BatchAllocator:
     name: str
     encoder: Encoder
     act: Act
-    places: int | None
-    """J; None: as many as there are jobs."""
+    places: int
+    """J."""
     shuffle: np.random.Generator | None = None
     """Jobs of a batch in a random order, as in a training; None: by arrival."""
     _nth: Ints = field(init=False)
@@ -49,9 +49,8 @@ class BatchAllocator:
         self.encoder.begin_slot(world)
         self._nth = np.zeros(world.clusters, dtype=np.int64)
         count = (world.active & ~world.over[:, None]).sum(axis=1)
-        self._places = self.places or max(int(count.max(initial=1)), 1)
-        self._batches = -(-count // self._places)
-        self._jobs = self._ordered(batch_of(world, self._places, self._nth))
+        self._batches = -(-count // self.places)
+        self._jobs = self._ordered(batch_of(world, self.places, self._nth))
 
     def _ordered(self, jobs: Ints) -> Ints:
         if self.shuffle is None:
@@ -67,7 +66,7 @@ class BatchAllocator:
         while waiting.any():
             seen = observe(world, self.encoder, self._jobs)
             rows = np.nonzero(waiting & seen.possible[:, :-1].any(axis=1))[0]
-            action = np.full(world.clusters, self._places * KINDS)
+            action = np.full(world.clusters, self.places * KINDS)
             if len(rows):
                 action[rows] = self.act(seen, rows)
             asked, kinds = task_of(self._jobs, action)
@@ -76,7 +75,7 @@ class BatchAllocator:
             waiting &= ~given
             self._nth += waiting
             if waiting.any():
-                following = self._ordered(batch_of(world, self._places, self._nth))
+                following = self._ordered(batch_of(world, self.places, self._nth))
                 self._jobs = np.where(waiting[:, None], following, self._jobs)
             waiting &= self._nth < self._batches
         return job, kind
@@ -117,7 +116,7 @@ def learned(
     name: str,
     networks: Networks,
     encoder: Encoder,
-    places: int | None,
+    places: int,
     *,
     seed: int | None = None,
 ) -> BatchAllocator:

@@ -1,9 +1,9 @@
-"""The set policy for rounds: one inference gives all GPUs of a round.
+"""The policy for rounds: one inference gives all GPUs of a round.
 
-`SetPolicy` adds one task after the other, from none, in each slot. With 64 GPUs in rounds of a minute,
-and a restart for each job that is placed again, that is slow to ask and hard to learn. Here the
-network says of each job how urgent it is, and how much it is worth to leave it alone. The steepest
-ascent then gives the GPUs by these values:
+The paper's policy adds one task after the other, from none, in each slot. With 64 GPUs in rounds of
+a minute, and a restart for each job that is placed again, that is slow to ask and hard to learn.
+Here the network says of each job how urgent it is, and how much it is worth to leave it alone. The
+steepest ascent then gives the GPUs by these values:
 
     value_j(n) = exp(urgency_j) * s_j(n)^POWER * left_j^-HASTE * (1 - keep_j, where n changes)
     keep_j     = exp(stay_j) * KEEP * best_j^-1/2
@@ -37,10 +37,6 @@ MOST_KEEP = 0.9
 GRID = (2, 4, 8, 16, 32, 64)
 """GPUs at which a job's speeds are shown to the network."""
 FEATURES = 17 + len(GRID)
-NOISY = (0, 6, 13)
-"""Features that the noise of training is linear in: work left, idle, share of shorter jobs. With all
-of them, most of the noise would be in directions that matter to nobody.
-"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +120,9 @@ def features(world: PolluxWorld, seen: RoundView) -> Floats:
 
 
 class ValueNetwork(nn.Module):
-    """Urgency and stay of each job from its token and the mean one; zero when untrained."""
+    """Urgency and stay of each job from its token and the mean one; zero when untrained. Training changes
+    the linear part alone.
+    """
 
     def __init__(self, width: int, layers: int, heads: int) -> None:
         super().__init__()
@@ -135,8 +133,6 @@ class ValueNetwork(nn.Module):
         """Of a job's own features, beside what attention says."""
         for weights in (self.out.weight, self.out.bias, self.linear.weight):
             nn.init.zeros_(weights)
-        self.log_spread = nn.Parameter(torch.tensor([-0.4, -1.5]))
-        """Logarithm of the size of each action's noise while training."""
 
     def forward(self, state: Tensor, there: Tensor) -> Tensor:
         """[n, J, F], [n, J] -> means of the actions, [n, J, ACTIONS]."""
@@ -162,7 +158,7 @@ class RuleRounds(RoundAllocator):
 
 @dataclass(kw_only=True)
 class SetRounds(RoundAllocator):
-    """A trained set policy in service: the most probable action in each round."""
+    """A trained policy in service: the most probable action in each round."""
 
     name: str = "set"
     tunes: bool = True

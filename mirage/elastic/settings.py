@@ -200,33 +200,12 @@ def _pollux() -> ElasticSetting:
     )
 
 
-def _elasticflow() -> ElasticSetting:
-    from mirage.elastic.elasticflow import drawn_itp_jobs, elasticflow_config, itp_jobs
-
-    rng = np.random.default_rng(int(Part.TEST))
-    return ElasticSetting(
-        name="elasticflow",
-        summary=(
-            "16 servers of 8 A100 GPUs, slots of 10 minutes, measured speeds of 14 models and batch"
-            " sizes, 195 jobs of two days of Microsoft's ITP clusters; the first test is the trace, all"
-            " others are drawn from its jobs"
-        ),
-        world=elasticflow_config(),
-        draw=drawn_itp_jobs,
-        knows_speeds=True,
-        policy="set",
-        against=("drf", "optimus-oracle", "greedy"),
-        test=[itp_jobs(), *(drawn_itp_jobs(rng) for _ in range(9))],
-    )
-
-
 SETTINGS: dict[str, Callable[[], ElasticSetting]] = {
     "small": _small,
     "small-known": _small_known,
     "large": _large,
     "large-known": _large_known,
     "pollux": _pollux,
-    "elasticflow": _elasticflow,
 }
 
 

@@ -7,17 +7,14 @@ scheduler earns from an extrapolation.
 from __future__ import annotations
 
 import csv
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import resources
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from mirage.errors import InputError
-from slurm_sim.files import read_text
 
 Floats = npt.NDArray[np.float64]
 MOST_DL2_TASKS = 24
@@ -124,48 +121,3 @@ def dl2_types(*, most_tasks: int = MOST_DL2_TASKS) -> tuple[JobType, ...]:
 def _rows(name: str) -> Iterable[Mapping[str, str]]:
     text = resources.files("mirage.elastic").joinpath("data", name).read_text()
     return csv.DictReader(text.splitlines())
-
-
-def all_reduce_type(
-    name: str, steps_per_s: Mapping[int, float], *, batches_per_epoch: int, cpus_per_worker: int = 1
-) -> JobType:
-    """A type whose workers exchange gradients themselves (section 7), one GPU each.
-
-    ``steps_per_s``: by number of workers, as measured; numbers between are interpolated linearly,
-    those outside are not allowed. Raises InputError.
-    """
-    if not steps_per_s or min(steps_per_s) < 1:
-        raise InputError(f"job type {name}: give speeds by numbers of workers, 1 or more")
-    known = sorted(steps_per_s)
-    workers = np.arange(known[-1] + 1)
-    speeds = np.interp(workers, known, [steps_per_s[number] for number in known])
-    speeds[: known[0]] = 0
-    return JobType(
-        name=name,
-        steps_per_s=speeds[None],
-        batches_per_epoch=batches_per_epoch,
-        worker=TaskDemand(gpus=1, cpus=cpus_per_worker),
-        ps=None,
-    )
-
-
-def read_elasticflow(path: Path, *, global_batch: int) -> dict[int, float]:
-    """Steps a second by GPUs from a table of ElasticFlow (a row a batch size, a column a number of
-    GPUs); zeros were not measured and are left out. Raises InputError.
-    """
-    rows = list(csv.DictReader(read_text(path).splitlines()))
-    for row in rows:
-        if row.get("global_batch_size") == str(global_batch):
-            try:
-                speeds = {
-                    int(gpus): float(value)
-                    for gpus, value in row.items()
-                    if gpus != "global_batch_size"
-                }
-            except (TypeError, ValueError):
-                raise InputError(f"{path}: a number is missing in row {global_batch}") from None
-            if not all(math.isfinite(speed) and speed >= 0 for speed in speeds.values()):
-                raise InputError(f"{path}: row {global_batch} has a speed that is no number")
-            return {gpus: speed for gpus, speed in speeds.items() if speed > 0}
-    sizes = ", ".join(str(row.get("global_batch_size")) for row in rows)
-    raise InputError(f"{path}: no batch size {global_batch}; there are {sizes}")

@@ -84,15 +84,12 @@ def _trained(folder: Path) -> Allocator:
     from mirage.elastic.gain_policy import GainAllocator, GainNetwork, GainWeights
     from mirage.elastic.model import load_model
     from mirage.elastic.policy import learned
-    from mirage.elastic.set_encoder import SpeedEncoder
     from mirage.elastic.settings import SETTINGS
 
     model = load_model(folder)
     network, about = model.networks.policy, model.about
     if isinstance(network, GainNetwork):
         return GainAllocator(weights=GainWeights.of(network), estimates=None)
-    if model.method == "set":
-        return learned("set", model.networks, SpeedEncoder(estimates=None), None)
     if model.method == "dl2":
         if about.setting not in SETTINGS:
             raise InputError(
@@ -106,7 +103,7 @@ def _trained(folder: Path) -> Allocator:
         return learned("dl2", model.networks, encoder, about.places)
     raise InputError(
         f"--policy {folder}: a model of method {model.method!r} can't size live jobs; train one with"
-        " `mirage elastic train --policy gain` (or dl2, or set)"
+        " `mirage elastic train --policy gain` (or dl2)"
     )
 
 

@@ -99,8 +99,8 @@ class Recorder:
 
     teacher: Allocator
     encoder: Encoder
-    places: int | None
-    """J; None: all jobs of a sequence."""
+    places: int
+    """J."""
     act: Act | None = None
     """Acts in half of the slots, where the teacher only says what it would do; None: never."""
 
@@ -113,15 +113,14 @@ class Recorder:
         self.teacher.reset(world)
         self.encoder.reset(world)
         self._parts: list[tuple[Floats, Bools, Bools, Bools]] = []
-        size = self.places or world.arrival.shape[1]
         while not world.over.all() and world.slot < MOST_SLOTS:
             world.begin_slot()
             self.teacher.begin_slot(world)
             self.encoder.begin_slot(world)
             own = (rng.random(world.clusters) < 0.5) & (self.act is not None)
             count = (world.active & ~world.over[:, None]).sum(axis=1)
-            for nth in range(-(-int(count.max(initial=0)) // size)):
-                self._batch(world, batch_of(world, size, np.full(world.clusters, nth)), own)
+            for nth in range(-(-int(count.max(initial=0)) // self.places)):
+                self._batch(world, batch_of(world, self.places, np.full(world.clusters, nth)), own)
             world.limit_to(None)
             world.end_slot()
         columns = (np.concatenate(each) for each in zip(*self._parts, strict=True))

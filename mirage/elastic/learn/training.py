@@ -24,9 +24,7 @@ from mirage.elastic.learn.federated import (
     learn_federated,
 )
 from mirage.elastic.learn.online import OnlineLearner, OnlineOptions, learn_online
-from mirage.elastic.learn.proximal import ProximalLearner, ProximalOptions, learn_proximal
 from mirage.elastic.learn.rounds import RoundsLearner, RoundsOptions, train_rounds
-from mirage.elastic.learn.rounds_evolution import RoundsEvolution
 from mirage.elastic.learn.supervised import Examples, Loss, Recorder, agreement, imitate
 from mirage.elastic.model import CurvePoint, ElasticModel, new_model, options_table, save_model
 from mirage.elastic.network import Networks
@@ -66,7 +64,7 @@ class SupervisedOptions(MethodOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions(MethodOptions):
-    """All that `--set` changes."""
+    """Of `dl2`: all that `--set` changes."""
 
     hidden: tuple[Count, ...] = (512, 256)
     phases: Literal["both", "supervised", "online"] = "both"
@@ -74,12 +72,9 @@ class TrainingOptions(MethodOptions):
     validation: Count = 12
     """Sequences that choose the weights that are kept."""
     score_every: Count = 20
-    """Rounds between two validations: slots of `online`, episodes of `proximal`."""
+    """Slots between two validations."""
     supervised: SupervisedOptions = field(default_factory=SupervisedOptions)
     online: OnlineOptions = field(default_factory=OnlineOptions)
-    """Of `dl2`."""
-    proximal: ProximalOptions = field(default_factory=ProximalOptions)
-    """Of `set`."""
 
 
 Options = TrainingOptions | RoundsOptions | EvolutionOptions
@@ -91,13 +86,7 @@ def default_options(method: str) -> Options:
         return RoundsOptions()
     if method == "gain":
         return EvolutionOptions()
-    if method == "dl2":
-        return TrainingOptions()
-    return TrainingOptions(
-        hidden=(32, 1, 4),
-        score_every=5,
-        supervised=SupervisedOptions(rounds=2, steps=400, sequences=6, rate=0.001),
-    )
+    return TrainingOptions()
 
 
 INTERRUPTED = "Its training was interrupted: it is the best policy until then."
@@ -190,7 +179,7 @@ def _train_rounds(
     return ElasticTrainingResult(
         model=replace(
             model,
-            networks=Networks(learner.averaged, nn.Identity()).eval(),
+            networks=Networks(learner.network, nn.Identity()).eval(),
             options=options_table(options),
             curve=points,
             references=scores,
@@ -267,7 +256,7 @@ def _evolution_learner(
 
 def _rounds_learner(
     plan: ElasticPlan, options: RoundsOptions, model: ElasticModel
-) -> RoundsLearner | RoundsEvolution:
+) -> RoundsLearner:
     rng = np.random.default_rng([int(Part.TRAINING), plan.seed])
     network, config = model.networks.policy, plan.setting.world
     assert isinstance(network, ValueNetwork)
@@ -276,16 +265,6 @@ def _rounds_learner(
     def draw(count: int) -> list[ElasticJobs]:
         return [plan.setting.draw(rng) for _ in range(count)]
 
-    if options.learner == "evolution":
-        return RoundsEvolution(
-            network,
-            config,
-            draw,
-            options.evolution,
-            iterations=options.iterations,
-            workloads=options.workloads,
-            seed=plan.seed,
-        )
     return RoundsLearner(network, config, draw, options, seed=plan.seed)
 
 
@@ -354,8 +333,8 @@ class _Training:
         log = plan.log
         recorder = Recorder(
             teacher=LogTeacher(log=log) if log else baseline(plan.teacher, seed=plan.seed),
-            encoder=self.model.encoder(),
-            places=self.model.about.places or None,
+            encoder=PaperEncoder(),
+            places=self.model.about.places,
         )
         examples: Examples | None = None
         # A log can't be asked what it would have done in the policy's own states: one round.
@@ -383,38 +362,23 @@ class _Training:
 
     def _improve(self) -> FitResult:
         options, model = self._options, self.model
-        common: dict[str, Any] = {"seed": self.plan.seed}
         scoring: dict[str, Any] = {
             "score": self._score,
             "score_every": options.score_every,
             "progress": self._note,
         }
         if self.plan.clusters:
-            if self.plan.method != "dl2":
-                raise InputError("--clusters is for policy dl2.")
             return self._federate(options.online, scoring)
-        world = self.plan.setting.world
-        if self.plan.method == "dl2":
-            learner = OnlineLearner(
-                model.networks,
-                PaperEncoder(),
-                world,
-                self._draw,
-                places=model.about.places,
-                options=options.online,
-                **common,
-            )
-            return learn_online(learner, model.networks, options.online, **scoring)
-        proximal = ProximalLearner(
+        learner = OnlineLearner(
             model.networks,
-            model.encoder(),
-            world,
+            PaperEncoder(),
+            self.plan.setting.world,
             self._draw,
-            places=model.about.places or None,
-            options=options.proximal,
-            **common,
+            places=model.about.places,
+            options=options.online,
+            seed=self.plan.seed,
         )
-        return learn_proximal(proximal, model.networks, options.proximal, **scoring)
+        return learn_online(learner, model.networks, options.online, **scoring)
 
     def _federate(self, options: OnlineOptions, scoring: dict[str, Any]) -> FitResult:
         make = partial(_member, self.plan, self._options)

@@ -13,17 +13,14 @@ import torch
 from mirage.cli.main import main
 from mirage.elastic.baselines import baseline, run_slot
 from mirage.elastic.critic import JobsCritic
-from mirage.elastic.fitting import SpeedEstimates
 from mirage.elastic.learn.federated import LocalPool, learn_federated
-from mirage.elastic.learn.online import ExploringAct, OnlineOptions, mending_action
-from mirage.elastic.learn.proximal import play
+from mirage.elastic.learn.online import OnlineOptions, mending_action
 from mirage.elastic.learn.supervised import Recorder, imitate
 from mirage.elastic.learn.training import (
     ElasticPlan,
     SupervisedOptions,
     TrainingOptions,
     _member,
-    default_options,
     save_result,
     train,
 )
@@ -31,7 +28,6 @@ from mirage.elastic.model import load_model, new_model
 from mirage.elastic.observation import KINDS, PaperEncoder, batch_of, observe, task_of
 from mirage.elastic.policy import BatchAllocator, log_probs_of
 from mirage.elastic.rollout import roll_out
-from mirage.elastic.set_encoder import FEATURES, SpeedEncoder
 from mirage.elastic.settings import Part, read_setting
 from mirage.elastic.world import ElasticWorld, TaskKind
 from mirage.errors import InputError
@@ -92,29 +88,13 @@ def test_the_papers_state_has_six_parts_and_the_action_space_3_j_plus_1(tiny):
 def test_empty_places_are_zero_and_give_nothing(tiny):
     world = world_of(tiny)
     jobs = np.array([[0, -1], [3, 4]])
-    for encoder in (PaperEncoder(), SpeedEncoder(estimates=SpeedEstimates())):
-        encoder.reset(world)
-        encoder.begin_slot(world)
-        seen = observe(world, encoder, jobs)
-        assert not seen.state[0, 1].any()
-        assert not seen.possible[0, KINDS : 2 * KINDS].any()
-        assert np.isfinite(seen.state).all()
-    assert seen.state.shape[2] == FEATURES == encoder.size(8)
-
-
-def test_the_set_policy_does_not_mind_the_order_and_number_of_jobs(tiny):
-    model = new_model("set", tiny, "drf", hidden=(8, 1, 2), seed=1)
-    state, there = torch.randn(1, 5, FEATURES), torch.ones(1, 5, dtype=torch.bool)
-    order = torch.tensor([3, 0, 4, 1, 2])
-    logits = model.networks.logits(state, there)
-    turned = model.networks.logits(state[:, order], there)
-    assert torch.allclose(logits[0, :-1].view(5, 3)[order], turned[0, :-1].view(5, 3), atol=1e-5)
-    more = torch.cat([state, torch.randn(1, 2, FEATURES)], dim=1)
-    padded = torch.cat([there, torch.zeros(1, 2, dtype=torch.bool)], dim=1)
-    assert torch.allclose(model.networks.logits(more, padded)[:, :15], logits[:, :15], atol=1e-5)
-    assert torch.allclose(
-        model.networks.values(more, padded), model.networks.values(state, there), atol=1e-5
-    )
+    encoder = PaperEncoder()
+    encoder.reset(world)
+    encoder.begin_slot(world)
+    seen = observe(world, encoder, jobs)
+    assert not seen.state[0, 1].any()
+    assert not seen.possible[0, KINDS : 2 * KINDS].any()
+    assert np.isfinite(seen.state).all()
 
 
 def test_poor_states_are_mended_by_the_papers_rules(tiny):
@@ -316,28 +296,13 @@ def test_a_training_can_begin_with_a_saved_model(tiny, tmp_path):
         train(replace(plan, options=wider))
 
 
-def test_lost_time_sums_up_to_completion_time_less_the_bound(tiny):
-    networks = new_model("set", tiny, "drf", hidden=(8, 1, 2), seed=1).networks
-    act = ExploringAct(networks, 3, exploration=0.0, random=0.0, seed=1)
-    encoder = SpeedEncoder(estimates=SpeedEstimates())
-    allocator = BatchAllocator(name="x", encoder=encoder, act=act, places=None)
-    world = ElasticWorld(tiny.world, tiny.sequences(Part.TRAINING, 1, 3))
-    episode = play(allocator, act, world, reward="lost")
-    lost = -10 * episode.reward.sum(axis=0)
-    assert lost == pytest.approx((world.completion_slots() - world.bound_slots()).sum(axis=1))
-
-
-@pytest.mark.parametrize("method", ["dl2", "set"])
-def test_both_phases_change_the_networks_and_the_folder_keeps_them(tiny, tmp_path, method):
-    options = replace(QUICK, hidden=(16,) if method == "dl2" else (8, 1, 2))
-    if method == "set":
-        proximal = replace(default_options("set").proximal, rounds=4, clusters=2, warm_up=1)
-        options = replace(options, proximal=proximal)
-    plan = ElasticPlan(setting=tiny, method=method, options=options)
+def test_both_phases_change_the_networks_and_the_folder_keeps_them(tiny, tmp_path):
+    options = replace(QUICK, hidden=(16,))
+    plan = ElasticPlan(setting=tiny, method="dl2", options=options)
     copied = train(replace(plan, options=replace(options, phases="supervised")))
     result = train(plan)
     assert 0 < result.agreement <= 1
-    assert [row.round for row in result.curve] == [4, 8][: 2 if method == "dl2" else 1]
+    assert [row.round for row in result.curve] == [4, 8]
     assert result.scores["online"] <= result.scores["supervised"]
     weights = result.model.networks.state_dict()
     before = copied.model.networks.value.state_dict()
@@ -390,9 +355,9 @@ def test_from_the_command_line_to_a_report(tmp_path, monkeypatch):
     setting, model, out = tmp_path / "tiny.toml", tmp_path / "model", tmp_path / "out"
     words = ["--setting", str(setting)]
     quick = ["supervised.rounds=1", "supervised.steps=20", "supervised.sequences=2"]
-    quick += ["phases=supervised", "validation=2", "hidden=8,1,2"]
+    quick += ["phases=supervised", "validation=2", "hidden=8"]
     settings = [word for option in quick for word in ("--set", option)]
-    train_words = ["elastic", "train", "--policy", "set", "--out", str(model)]
+    train_words = ["elastic", "train", "--policy", "dl2", "--out", str(model)]
     assert main([*train_words, *words, *settings]) == 0
     found = ["elastic", "evaluate", "--model", f"mine={model}", "--against", "fifo", "--out"]
     figures = ["--figure", "16=mine,fifo", "--figure", "18=mine"]

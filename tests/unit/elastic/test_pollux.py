@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from mirage.elastic.baselines import run_slot
-from mirage.elastic.elasticflow import drawn_itp_jobs, elasticflow_config, itp_jobs
 from mirage.elastic.pollux import applications, packed, read_rows
 from mirage.elastic.pollux_schedulers import GreedyRounds, PolluxOptimus, Tiresias
 from mirage.elastic.pollux_world import (
@@ -23,7 +22,7 @@ from mirage.elastic.pollux_world import (
 )
 from mirage.elastic.rollout import roll_out
 from mirage.elastic.speed import dl2_types
-from mirage.elastic.workload import ElasticWorkload, draw
+from mirage.elastic.workload import ElasticJobs, ElasticWorkload, draw
 from mirage.elastic.world import ElasticConfig
 from mirage.errors import InputError
 
@@ -143,28 +142,19 @@ def test_a_steady_greedy_moves_jobs_less():
     assert moves[0.1] < moves[0.0]
 
 
-def test_two_days_of_itp_train_on_measured_a100_speeds():
-    config, jobs = elasticflow_config(), itp_jobs()
-    kinds = {kind.name: kind for kind in config.types}
-    assert kinds["vgg16-256"].steps_per_s[0, 64] == pytest.approx(20.6555, abs=1e-3)
-    assert kinds["deepspeech2-32"].steps_per_s.shape[1] == 33  # 64 GPUs were not measured
-    assert kinds["bert-64"].steps_per_s[0, 3] == pytest.approx((8.64348 + 10.35628) / 2, abs=1e-4)
-    assert len(jobs) == len(drawn_itp_jobs(np.random.default_rng(1))) == 195
-    assert jobs.arrival_slot.max() * config.slot_s / 3600 == pytest.approx(47.8, abs=0.2)
-    assert jobs.epochs[0] == pytest.approx(3.249)
+def dl2_jobs() -> ElasticJobs:
+    return draw(ElasticWorkload(types=dl2_types(), jobs=2), np.random.default_rng(1))
 
 
 def other_world() -> None:
-    types = dl2_types()
-    drawn = draw(ElasticWorkload(types=types, jobs=2), np.random.default_rng(1))
-    roll_out(Tiresias(), ElasticConfig(types=types), [drawn])
+    roll_out(Tiresias(), ElasticConfig(types=dl2_types()), [dl2_jobs()])
 
 
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
         (other_world, "scheduler 'tiresias' needs setting pollux"),
-        (lambda: pollux_config().open([itp_jobs()]), "must be those of a Pollux workload"),
+        (lambda: pollux_config().open([dl2_jobs()]), "must be those of a Pollux workload"),
         (lambda: published_workload(9, pollux_config()), "workload 9: there are 1 to 8"),
         (lambda: world_of(pollux_config(), (0, "gpt", 1, 8)), "unknown application or batch size"),
         (lambda: world_of(pollux_config(), (0, "ncf", 1, 8)), "unknown application or batch size"),

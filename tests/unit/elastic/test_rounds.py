@@ -11,8 +11,7 @@ import torch
 
 from mirage.elastic.baselines import run_slot
 from mirage.elastic.evaluation import ElasticEvaluationPlan, evaluate
-from mirage.elastic.learn.rounds import LinearCritic, RoundsLearner, RoundsOptions, train_rounds
-from mirage.elastic.learn.rounds_evolution import RoundsEvolution, RoundsEvolutionOptions
+from mirage.elastic.learn.rounds import RoundsEvolutionOptions, RoundsLearner, RoundsOptions
 from mirage.elastic.learn.training import ElasticPlan, save_result, train
 from mirage.elastic.model import load_model
 from mirage.elastic.pollux import applications
@@ -87,62 +86,15 @@ def test_features_do_not_depend_on_the_order_of_jobs_and_are_finite():
     assert torch.allclose(first[:, order], mixed, atol=1e-5)
 
 
-def test_the_critic_leaves_out_the_luck_of_arrivals_and_learns_what_a_state_costs():
-    rng = np.random.default_rng(3)
-    luck = rng.normal(size=(40, 2, 1)) * 50  # the same for the three copies of a workload
-    own = rng.normal(size=(40, 2, 3))
-    reward = (luck + own).reshape(40, 6)
-    totals = rng.normal(size=(41, 6, 2))
-    critic = LinearCritic(copies=3, discount=0.0)
-    centred = (own - own.mean(axis=2, keepdims=True)).reshape(40, 6)
-    assert critic.advantages(reward, totals, trace=0.9) == pytest.approx(centred)
-    # Where the reward is what the state says, the critic learns it and nothing is an advantage.
-    critic.learn(-2 * totals[:-1, :, 0], totals)
-    assert critic.weights == pytest.approx([-2, 0], abs=0.1)
-    found = critic.advantages(-2 * totals[:-1, :, 0], totals, trace=0.9)
-    assert np.abs(found).max() < 0.2
-
-
-def test_training_changes_the_policy_and_keeps_the_best():
-    config = pollux_config(servers=3)
-    rng = np.random.default_rng(4)
-    options = RoundsOptions(
-        iterations=1, workloads=1, copies=2, rounds=60, width=16, batch=16, score_every=1
-    )
-
-    def draw(count: int) -> list:
-        return [drawn_workload(config, rng, jobs=200) for _ in range(count)]
-
-    with seeded(1):
-        network = ValueNetwork(options.width, options.layers, options.heads)
-        learner = RoundsLearner(network, config, draw, options, seed=1)
-        before = learner.network.out.weight.detach().clone()
-        learner.train_round(0)
-        assert torch.equal(before, learner.network.out.weight)  # the critic alone learns first
-        learner.train_round(1)
-        assert not torch.equal(before, learner.network.out.weight)
-        short = [drawn_workload(config, rng, jobs=8)]
-        found = train_rounds(learner, options, short)
-    assert found.rounds == 1
-    assert np.isfinite(found.score)
-
-
 def test_evolution_trains_the_linear_part_alone_and_can_be_repeated():
     config = pollux_config(servers=2)
     workload = drawn_workload(config, np.random.default_rng(5), jobs=8)
 
     def trained() -> ValueNetwork:
         network = ValueNetwork(8, 1, 2)
-        options = RoundsEvolutionOptions(pairs=2, spread=0.5)
-        learner = RoundsEvolution(
-            network,
-            config,
-            lambda count: [workload] * count,
-            options,
-            iterations=1,
-            workloads=1,
-            seed=3,
-        )
+        evolution = RoundsEvolutionOptions(pairs=2, spread=0.5)
+        options = RoundsOptions(iterations=1, workloads=1, evolution=evolution)
+        learner = RoundsLearner(network, config, lambda count: [workload] * count, options, seed=3)
         assert learner.train_round(0) > 0
         return network
 
@@ -230,9 +182,7 @@ def test_the_setting_trains_a_model_that_is_read_again_and_compared(tmp_path):
     setting = read_setting("pollux")
     short = [drawn_workload(setting.world, np.random.default_rng(seed), jobs=6) for seed in (1, 2)]
     setting = replace(setting, test=short, draw=partial(drawn_workload, setting.world, jobs=6))
-    options = RoundsOptions(
-        iterations=1, workloads=1, copies=2, rounds=40, width=8, validation=1, score_every=1
-    )
+    options = RoundsOptions(iterations=1, workloads=1, width=8, validation=1, score_every=1)
     plan = ElasticPlan(
         setting=setting, method="set-rounds", teacher="greedy-rule", options=options, seed=3
     )

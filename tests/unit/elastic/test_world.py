@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mirage.elastic.baselines import BASELINES, baseline, run_slot
 from mirage.elastic.fitting import SpeedEstimates
 from mirage.elastic.rollout import roll_out
-from mirage.elastic.speed import JobType, TaskDemand, all_reduce_type, dl2_types, read_elasticflow
+from mirage.elastic.speed import JobType, TaskDemand, dl2_types
 from mirage.elastic.workload import ElasticJobs, ElasticWorkload, draw
 from mirage.elastic.world import ElasticConfig, ElasticWorld, TaskKind
 from mirage.errors import InputError
@@ -98,8 +98,13 @@ def test_what_does_not_fit_or_is_not_allowed_is_not_done():
 
 
 def test_all_reduce_jobs_have_no_parameter_servers():
-    kind = all_reduce_type("bert", {1: 1.0, 2: 1.8, 4: 3.0}, batches_per_epoch=100)
-    assert kind.steps_per_s.tolist() == [[0, 1.0, 1.8, 2.4, 3.0]]
+    kind = JobType(
+        name="bert",
+        steps_per_s=np.array([[0, 1.0, 1.8, 2.4, 3.0]]),
+        batches_per_epoch=100,
+        worker=TaskDemand(gpus=1, cpus=1),
+        ps=None,
+    )
     world = ElasticWorld(small(kind, most_ps=0), [jobs((0, 0, 9.0))])
     assert give(world, (0, TaskKind.PS), (0, TaskKind.BUNDLE), (0, TaskKind.WORKER)) == [
         False,
@@ -108,9 +113,6 @@ def test_all_reduce_jobs_have_no_parameter_servers():
     ]
     world.end_slot()
     assert world.trained[0, 0] == pytest.approx(1.0)
-    for bad in ({}, {0: 1.0}):
-        with pytest.raises(InputError, match="1 or more"):
-            all_reduce_type("x", bad, batches_per_epoch=1)
 
 
 def test_balanced_placement_spreads_and_packed_does_not():
@@ -283,13 +285,3 @@ def table(*rows: list[float]) -> JobType:
 def test_wrong_input_is_refused(bad, message):
     with pytest.raises(InputError, match=message):
         bad()
-
-
-def test_tables_of_elasticflow_are_read(tmp_path):
-    path = tmp_path / "bert.csv"
-    path.write_text("global_batch_size,1,2,4\n64,6.0,8.5,0\n128,3.5,x,8\n")
-    assert read_elasticflow(path, global_batch=64) == {1: 6.0, 2: 8.5}
-    with pytest.raises(InputError, match="a number is missing in row 128"):
-        read_elasticflow(path, global_batch=128)
-    with pytest.raises(InputError, match="no batch size 32; there are 64, 128"):
-        read_elasticflow(path, global_batch=32)

@@ -105,19 +105,6 @@ def test_who_is_past_the_estimate_still_trains() -> None:
     assert sizes["a"].workers >= 1
 
 
-def test_a_trained_set_policy_decides(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    from mirage.elastic.model import new_model, save_model
-    from mirage.elastic.settings import read_setting
-
-    torch.manual_seed(1)
-    model = new_model("set", read_setting("small"), "drf", hidden=(8, 1, 2), seed=1)
-    save_model(tmp_path / "set", model, summary=["x"], facts=["y"])
-    jobs = [live("a"), live("b")]
-    sizes = decide_sizes(jobs, NODES, policy_named(str(tmp_path / "set")), slot_s=300)
-    assert 2 <= sum(each.workers for each in sizes.values()) <= 8
-
-
 @pytest.fixture(scope="module")
 def paper_policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The paper's policy, untrained but for a first layer and an output that tell types apart: it
