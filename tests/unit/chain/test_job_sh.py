@@ -1586,7 +1586,10 @@ def test_a_script_that_dies_of_the_time_limit_before_its_shell_knows_has_not_fai
     assert over_marker(rig.folder) is None
 
 
-@pytest.mark.parametrize("state", ["TIMEOUT", "PENDING", "NODE_FAIL", None])
+# EXPEDITING/: as 26.05 shows `sbatch --requeue=expedite` after a node failed. QUIESCED: of tomorrow.
+@pytest.mark.parametrize(
+    "state", ["TIMEOUT", "PENDING", "NODE_FAIL", "EXPEDITING/", "EXPEDITING", "QUIESCED/", None]
+)
 def test_a_predecessor_that_is_over_requeued_or_forgotten_is_not_waited_for(
     rig: Rig, state: str | None
 ) -> None:
