@@ -23,6 +23,7 @@ from mirage.placement.topology import Bools, Floats, Topology
 from mirage.ports import Cluster
 from mirage.slurm.agreement import of_gpus
 from mirage.slurm.job_details import JobDetails, NodeShare, read_details
+from mirage.slurm.oddities import note_once
 from mirage.slurm.parsing import known_state
 from mirage.slurm.resources import NodeUse, read_node_use
 from mirage.slurm.runner import Runner
@@ -142,10 +143,20 @@ def read_network(files: Sequence[Path], runner: Runner) -> NetworkText:
         else:
             switches = NetworkText(switches=text, source=str(file), is_given=True)
     if switches is None:
-        result = runner.run(SHOW_TOPOLOGY)
-        known = result.stdout if result.returncode == 0 and "Name=" in result.stdout else None
-        switches = NetworkText(switches=known, source=" ".join(SHOW_TOPOLOGY))
+        switches = _shown_network(runner)
     return replace(switches, links=links)
+
+
+def _shown_network(runner: Runner) -> NetworkText:
+    """Of a kind that is not known here (topology/ring of 26.05): as if nothing were known of it."""
+    result, source = runner.run(SHOW_TOPOLOGY), " ".join(SHOW_TOPOLOGY)
+    known = result.stdout if result.returncode == 0 and "Name=" in result.stdout else None
+    try:
+        read_switches(known or "SwitchName=none", source)
+    except InputError as error:
+        note_once(str(error))
+        known = None
+    return NetworkText(switches=known, source=source)
 
 
 def _text_of(file: Path) -> str:

@@ -229,3 +229,20 @@ def test_texts_of_several_drivers(text, first_row, numa):
     links = parse_topo(text, "topo.txt")
     assert links.words[0] == first_row
     assert links.numa == numa
+
+
+@pytest.mark.parametrize(
+    ("shown", "known"),
+    [
+        ("SwitchName=s0 Level=0 LinkSpeed=0 Nodes=n[1-4]", True),
+        ("RingName=r1 RingSize=4 Nodes=n[1-4]", False),  # topology/ring of 26.05
+        ("Topology plugin has no information", False),
+    ],
+)
+def test_a_kind_of_network_that_is_not_known_costs_a_note(tmp_path, shown, known):
+    command = tmp_path / "scontrol"
+    command.write_text(f"#!/bin/sh\necho '{shown}'\n")
+    command.chmod(0o755)
+    network = read_network([], Runner(bin_dir=str(tmp_path)))
+    assert (network.switches is not None) is known
+    assert network.source == "scontrol show topology"
