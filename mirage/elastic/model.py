@@ -27,6 +27,7 @@ from mirage.libraries import library_versions
 from mirage.models.card import card_text
 from mirage.models.folder import check_folder, write_folder
 from mirage.models.recipe import REMEDY, About, Recipe
+from mirage.provision.learn.network_files import check_tensors
 from slurm_sim.files import read_text
 from slurm_sim.formats import parse_json
 
@@ -188,7 +189,9 @@ def load_model(folder: Path) -> ElasticModel:
         )
     networks = _networks(recipe.method, about)
     try:
-        networks.load_state_dict(load_file(folder / WEIGHTS))
+        tensors = load_file(folder / WEIGHTS)
+        check_tensors(networks, tensors, folder / WEIGHTS)
+        networks.load_state_dict(tensors)
     except (RuntimeError, SafetensorError, FileNotFoundError) as error:
         raise InputError(
             f"{folder / WEIGHTS}: not of these networks ({error}). {REMEDY}."

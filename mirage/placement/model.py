@@ -21,6 +21,7 @@ from mirage.placement.learning import PaperCurvePoint, PaperOptions
 from mirage.placement.paper import PaperNetwork
 from mirage.placement.scalable import ScalableNetwork
 from mirage.placement.setting import PlacementSetting
+from mirage.provision.learn.network_files import check_tensors
 from slurm_sim.files import read_text
 from slurm_sim.formats import parse_json
 
@@ -175,5 +176,7 @@ N = TypeVar("N", bound=nn.Module)
 def _filled(network: N, folder: Path) -> N:
     from safetensors.torch import load_file
 
-    network.load_state_dict(load_file(folder / NETWORK))
+    tensors = load_file(folder / NETWORK)
+    check_tensors(network, tensors, folder / NETWORK)
+    network.load_state_dict(tensors)
     return network

@@ -114,7 +114,14 @@ def fill(network: nn.Module, tensors: dict[str, Tensor], folder: Path) -> None:
     """Puts tensors into a network on the device `meta`, once they are checked: a header that asks
     for a huge network must not get the memory for it. Raises InputError.
     """
-    path = folder / WEIGHTS
+    check_tensors(network, tensors, folder / WEIGHTS)
+    network.to_empty(device="cpu")
+    network.load_state_dict(tensors)
+    network.eval()
+
+
+def check_tensors(network: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
+    """Raises InputError: not this network's, or not all numbers are finite."""
     expected = {name: tensor.shape for name, tensor in network.state_dict().items()}
     if different := sorted(set(expected) ^ set(tensors)):
         state = "missing" if different[0] in expected else "unknown"
@@ -129,6 +136,3 @@ def fill(network: nn.Module, tensors: dict[str, Tensor], folder: Path) -> None:
             raise InputError(
                 f"{path}: tensor {name} has values that are no numbers; train the model again"
             )
-    network.to_empty(device="cpu")
-    network.load_state_dict(tensors)
-    network.eval()

@@ -4,9 +4,10 @@ or could run code.
 
 import hashlib
 import pickle
+import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -15,7 +16,9 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from safetensors.numpy import load_file, save_file
 
+from mirage.elastic import model as elastic
 from mirage.errors import InputError
 from mirage.models.folder import (
     CARD,
@@ -24,7 +27,8 @@ from mirage.models.folder import (
     write_folder,
 )
 from mirage.models.recipe import RECIPE, About, Recipe, parse_recipe, recipe_text, sealed
-from mirage.models.shipped import shipped
+from mirage.models.shipped import PLACES, shipped
+from mirage.placement import model as placement
 from mirage.provision.learn.about import ProvisionAbout
 from mirage.provision.learn.episode import HISTORY
 from mirage.provision.learn.forest import Growth
@@ -417,3 +421,31 @@ def test_the_registry_alone_imports_no_learning_library():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        ("elastic-small", elastic.load_model),
+        ("placement-minsky/scalable", placement.read_model),
+        ("placement-minsky-32/paper-static", placement.read_model),
+        ("kth-sp2/random-forest", read_model),
+    ],
+)
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_sealed_weights_that_are_not_finite_are_refused(
+    tmp_path: Path, name: str, read: Callable[[Path], object], value: float
+) -> None:
+    copy = tmp_path / "model"
+    shutil.copytree(PLACES[0] / name, copy)
+    read(copy)
+    recipe = read_recipe(copy)
+    (file,) = (each for each in recipe.weights if each.endswith(".safetensors"))
+    arrays = load_file(copy / file)
+    first = next(each for each in arrays if arrays[each].dtype.kind == "f")
+    arrays[first].flat[0] = value
+    save_file(arrays, copy / file)
+    seals = recipe.weights | {file: hashlib.sha256((copy / file).read_bytes()).hexdigest()}
+    (copy / RECIPE).write_text(recipe_text(replace(recipe, weights=seals)))
+    with pytest.raises(InputError, match=r"train (it|the model) again"):
+        read(copy)
