@@ -10,6 +10,7 @@ from typing import Any
 
 from mirage.chain.folder import (
     CHAIN_RECORD,
+    USER_SCRIPT,
     LinkRecord,
     chain_folder,
     chains_folder,
@@ -149,7 +150,17 @@ def add_names(reports: list[Json], user: str) -> None:
     for report in reports:
         record = _record(report["chain"]) if report["user"] == user else {}
         name = name_in(record) or report["name"]
-        report |= {"name": name, "script": record.get("script", "")}
+        script = record.get("script", "")
+        report |= {"name": name, "script": script}
+        report["script_changed"] = bool(script) and _has_changed(report["chain"], script)
+
+
+def _has_changed(chain_id: str, script: str) -> bool:
+    """Whether the script differs by now from the copy that the chain runs."""
+    try:
+        return Path(script).read_bytes() != (chain_folder(chain_id) / USER_SCRIPT).read_bytes()
+    except OSError:
+        return False
 
 
 def name_of(chain_id: str) -> str:
@@ -203,6 +214,8 @@ def _link(
     start = read_record(folder / f"start.{segment}").get("start")
     exit_code = _exit_code(chain, ended)
     state = _state(chain, ended, start, exit_code)
+    if state is JobState.UNKNOWN and _was_cancelled(chain, segment, folder):
+        state = JobState.CANCELLED
     waits = state is JobState.PENDING and predecessor_id is not None
     return Link(
         chain_id=chain.chain_id,
@@ -229,6 +242,12 @@ def _exit_code(chain: Chain, ended: LinkRecord | None) -> int:
     at_signal = ended.how == "slurm" and not ended.is_swept
     is_used_up = at_signal and ended.segment >= chain.segments and not chain.state.is_over
     return USED_UP_EXIT if is_used_up else ended.exit_code
+
+
+def _was_cancelled(chain: Chain, segment: int, folder: Path) -> bool:
+    """Of a link without a record of its end: it ran as its owner cancelled the chain."""
+    is_last = not (folder / f"start.{segment + 1}").exists()
+    return chain.state is ChainState.CANCELLED and is_last
 
 
 def _state(chain: Chain, ended: LinkRecord | None, start: str | None, exit_code: int) -> JobState:

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from mirage.chain.durations import format_duration
-from mirage.domain import USED_UP_EXIT, JobState
+from mirage.domain import USED_UP_EXIT, ChainState, JobState
 
 Json = dict[str, Any]
 
@@ -88,12 +88,18 @@ def _named(link: Json) -> tuple[str, str, str]:
 
 
 def remarks(report: Json) -> list[str]:
-    """What went wrong at handovers and what follows the chain, one sentence each."""
+    """What went wrong at handovers, whether the script has changed, and what follows the chain, one
+    sentence each.
+    """
     found = [
         _cut_off(link)
         for link in report["links"]
         if link["handover"] and link["handover"]["cut_off"]
     ]
+    if report["script_changed"] and not ChainState(report["state"]).is_over:
+        found.append(
+            f"{report['script']} has changed since; the chain runs its copy of the submission."
+        )
     return [*found, *(_then(then, report) for then in report["then"])]
 
 

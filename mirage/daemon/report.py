@@ -344,11 +344,12 @@ def acting_of(decisions: Sequence[Decision]) -> str | None:
 def _past(link: Link, store: ChainStore, service: str) -> str:
     who, link = f"Job {link.job_id} (link {link.segment})", link.each_run[0]
     if link.start_s is None:
-        return (
-            f"{who} never started ({link.state.value})."
-            if link.is_over
-            else f"{who} is {link.state.value}."
-        )
+        if not link.is_over:
+            return f"{who} is {link.state.value}."
+        chain = store.chain(link.user, link.chain_id)
+        ended = bool(chain and chain.state.is_over and chain.reason)
+        why = f" The chain is {chain.state.value}: {chain.reason}." if chain and ended else ""
+        return f"{who} never started ({link.state.value}).{why}"
     if link.predecessor_id is None:
         return f"{who} is the chain's first: it started as soon as Slurm had nodes for it."
     let_in = let_in_by(link, _before(link, store), service)

@@ -106,7 +106,8 @@ class Goodput:
         )
         return Advice(
             action=Action.RELEASE if release else Action.WAIT,
-            reason=f"{share:.2%} of {words} would wait longer; {chance}; {end_is_away(observation)}",
+            reason=f"{share:.2%} of {words} would wait longer than the link before still runs;"
+            f" {chance}; {end_is_away(observation)}",
             wait_p10_s=law.quantile(0.1),
             wait_p50_s=law.quantile(0.5),
             wait_p90_s=law.quantile(0.9),

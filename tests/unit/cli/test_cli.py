@@ -757,6 +757,28 @@ def test_status_shows_what_ended_badly_lately(shell):
     )
 
 
+def test_a_link_that_ran_as_its_chain_was_cancelled_is_cancelled(shell):
+    ended(shell, "cancel22", "cancelled", 60)
+    folder = shell.folder / ".mirage" / "chains" / "cancel22"
+    (folder / "start.1").write_text(f"job=7000\nrestart=0\nstart={NOW - 90}\n")
+    (report,) = json.loads(shell.run("status", "--all", "--json").stdout)["chains"]
+    assert [link["state"] for link in report["links"]] == ["CANCELLED"]
+
+
+def test_a_script_that_was_changed_since_is_said(shell):
+    first, _second = shell.chain()
+    folder, script = shell.folder / ".mirage" / "chains" / "abcdef12", shell.folder / "work.sh"
+    folder.mkdir(parents=True)
+    (folder / "chain").write_text(
+        f"chain=abcdef12\nsegments=3\nmode=train\nsubmitted={NOW}\nscript={script}\n"
+    )
+    (folder / "queued.1").write_text(f"{first}\n")
+    (folder / "script").write_bytes(script.read_bytes())
+    assert "has changed since" not in shell.run("status").stdout
+    script.write_text("#!/bin/sh\nexit 1\n")
+    assert "work.sh has changed since; the chain runs its copy" in shell.run("status").stdout
+
+
 def test_a_chain_that_is_over_can_be_put_away(shell):
     ended(shell, "failed22", "failed", 60)
     ended(shell, "usedup22", "failed", 60)

@@ -189,7 +189,8 @@ def test_what_the_daemon_saw_of_a_chain_that_ended_meanwhile_is_not_explained_as
         shell.run("pause", CHAIN)
         assert "As the site's daemon saw the queue at" in shell.run("status", CHAIN).stdout
         shell.run("cancel", CHAIN)
-        assert f"Job {second} (link 2) never started" in shell.run("explain", str(second)).stdout
+        said = shell.run("explain", str(second)).stdout.replace("\n", " ")
+        assert f"Job {second} (link 2) never started (CANCELLED). The chain is cancelled:" in said
     assert over_marker(folder) == ("cancelled", "cancelled by its owner")
 
 
