@@ -13,6 +13,7 @@ KINDS = (
     "daemon killed",
     "slurmctld restarted",
     "slurmctld killed",
+    "killed as a link starts",
     "slurmdbd away",
     "disk full",
     "clock jump",
@@ -38,6 +39,7 @@ def faults(each: int, hours: float, seed: int) -> list[Fault]:
         "daemon killed": (0, 1800),
         "slurmctld restarted": (60, 600),
         "slurmctld killed": (60, 600),
+        "killed as a link starts": (0, 0),
         "slurmdbd away": (300, 3600),
         "disk full": (600, 3600),
         "PostgreSQL restarted": (60, 1200),
@@ -73,6 +75,16 @@ def begin(world: World, fault: Fault) -> Callable[[], None] | None:
                 partial(slurm, "kill", "slurmctld"),
                 partial(slurm, "start", "slurmctld"),
             )
+        case "killed as a link starts":
+            # Its successor is forgotten, and another user's jobs get the ids that are free again.
+            world.kill_as_a_link_starts()
+            give_back = world.held(
+                "slurmctld",
+                partial(slurm, "kill", "slurmctld"),
+                partial(slurm, "start", "slurmctld"),
+            )
+            give_back()
+            world.take_ids()
         case "slurmdbd away":
             return world.held(
                 "slurmdbd", partial(slurm, "stop", "slurmdbd"), partial(slurm, "start", "slurmdbd")
@@ -83,5 +95,6 @@ def begin(world: World, fault: Fault) -> Callable[[], None] | None:
             return world.held(
                 "postgresql", partial(world.databases, "stop"), partial(world.databases, "up")
             )
-    world.clock.jump(fault.amount_s)
+        case "clock jump":
+            world.clock.jump(fault.amount_s)
     return None

@@ -17,13 +17,14 @@ from pathlib import Path
 
 import psycopg
 
-from tests.slurm.site import OPERATOR, ROOT, Site, until
+from tests.slurm.site import ALICE, BOB, CAROL, OPERATOR, ROOT, Site, until
 
 POLL_S = 600
 LEAD_S = 1800
 RESTART_REAL_S = 5
 """Between two starts of a daemon that ends by itself."""
 _DISK_MIB = 8
+_TAKERS = 3
 
 
 class Clock:
@@ -184,6 +185,27 @@ class World(DaemonWorld):
     def query(self, sql: str) -> list[tuple[object, ...]]:
         with psycopg.connect(self.store_url("mirage_soak")) as connection:
             return connection.execute(sql.encode()).fetchall()
+
+    def kill_as_a_link_starts(self, most_real_s: float = 60) -> None:
+        """Kills slurmctld once a link has queued its successor, or after some time: none may do
+        so. At once, since slurmctld saves its state every five seconds of the fast clock.
+        """
+        chains = [self.site.home(user) / ".mirage" / "chains" for user in (ALICE, BOB, CAROL)]
+
+        def queued() -> set[Path]:
+            return {file for folder in chains for file in folder.glob("*/queued.[0-9]*")}
+
+        before, until_s = queued(), time.monotonic() + most_real_s
+        while time.monotonic() < until_s and not self.is_held("slurmctld") and queued() <= before:
+            time.sleep(0.005)
+        if not self.is_held("slurmctld"):
+            os.kill(int((self.site.folder / "run" / "slurmctld.pid").read_text()), signal.SIGKILL)
+
+    def take_ids(self) -> None:
+        """Another user's short jobs, so that ids that slurmctld has forgotten are used again."""
+        for _ in range(_TAKERS):
+            words = ("sbatch", "-N1", "-t5", "-o", "/dev/null", "--wrap", "sleep 100")
+            self.site.run(OPERATOR, *words, check=False)
 
     def fill_disk(self) -> None:
         with (self.disk / "filler").open("wb", buffering=0) as filler, suppress(OSError):

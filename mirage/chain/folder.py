@@ -345,9 +345,11 @@ def queued_jobs(folder: Path) -> dict[int, int]:
     return dict(sorted(jobs.items()))
 
 
-def queue_error(folder: Path, segment: int) -> str:
-    """Why a link could not be queued so far, in sbatch's words; empty: it is, or was not tried."""
-    return _text(folder / f"queued.{segment}.error")
+def refused_link(folder: Path) -> tuple[int, str] | None:
+    """The next link to be queued, and why it could not be so far; None: no try has failed."""
+    segment = max(queued_jobs(folder), default=0) + 1
+    error = _text(folder / f"queued.{segment}.error")
+    return (segment, error) if error else None
 
 
 def over_marker(folder: Path) -> tuple[str, str] | None:

@@ -23,7 +23,9 @@ from mirage.chain.folder import (
     read_link,
     read_record,
     read_then,
+    refused_link,
 )
+from mirage.daemon.attention import Trouble
 from mirage.daemon.waiting_reason import OWNER, SLURM
 from mirage.domain import USED_UP_EXIT, Chain, ChainState, JobState, Link, Mode
 from mirage.ports import ChainStore
@@ -81,6 +83,7 @@ def add_records(reports: list[Json], user: str) -> None:
             for then in (read_then(folder) if folder else [])
         ]
     _add_markers(reports, user)
+    _add_refusals(reports, user)
 
 
 def _settle_ties(links: list[Json]) -> None:
@@ -141,6 +144,23 @@ def _add_pause(report: Json, folder: Path) -> None:
             "reason": "",
             "next": f"The chain is paused. {resume}",
         }
+
+
+def _add_refusals(reports: list[Json], user: str) -> None:
+    """Puts in that the next link could not be queued, as the running link or the last one found."""
+    for report in reports:
+        folder = chain_folder(report["chain"])
+        if report["user"] != user or over_marker(folder) or not (refused := refused_link(folder)):
+            continue
+        segment, error = refused
+        ways = f"`mirage resume {report['chain']}` or `mirage agent`, where jobs may be submitted,"
+        words = f"Link {segment} could not be queued: {' '.join(error.split())}. {ways} queues it."
+        report["attention"] = {"trouble": Trouble.UNQUEUED.value, "words": words}
+        if ChainState(report["state"]).is_over:
+            report["reason"] = words
+            report["next"] = words
+        else:
+            report["next"] = f"{report['next']} {words}"
 
 
 def add_names(reports: list[Json], user: str) -> None:

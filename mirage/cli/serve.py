@@ -24,6 +24,7 @@ from mirage.config_sources import (
 )
 from mirage.daemon.app import OpenPage, ServiceOptions, routing_table, serve, state_valid_s
 from mirage.daemon.metrics import parse_address
+from mirage.daemon.observers import Observer
 from mirage.daemon.restraint import Acting
 from mirage.daemon.socket import closed_folder
 from mirage.domain import ActingMode
@@ -123,6 +124,7 @@ def run(
     *,
     only_user: str | None,
     socket: str,
+    observers: tuple[Observer, ...] = (),
 ) -> int:
     """Shows the configuration, checks it, or serves, as the command line says. Raises MirageError."""
     if args.print_config:
@@ -142,6 +144,7 @@ def run(
         socket=socket,
         open_page=_opener(socket) if loaded.config.daemon.web and not args.once else None,
         once=args.once,
+        observers=observers,
     )
     return 0 if serve(options) else 1
 

@@ -22,13 +22,13 @@ from mirage.chain.folder import (
     chain_folder,
     is_used_up,
     over_marker,
-    queue_error,
     queued_jobs,
     read_length,
     read_link,
     read_record,
     read_segments,
     read_starts,
+    refused_link,
     reopen,
     write_length,
 )
@@ -216,7 +216,7 @@ class Steering:
         has left the queue, by `scancel` say; or it can't. Raises ClusterError.
         """
         if segment + 1 not in queued_jobs(self.folder):
-            return bool(queue_error(self.folder, segment + 1))
+            return refused_link(self.folder) is not None
         job = self.job(segment + 1)
         return job is None or job.state.is_over
 

@@ -65,6 +65,8 @@ class ServiceOptions:
     """None: no web page."""
     once: bool
     """One cycle only, and nothing listens."""
+    observers: tuple[Observer, ...] = ()
+    """More of them."""
 
 
 def serve(options: ServiceOptions) -> bool:
@@ -234,7 +236,8 @@ class _Service:
         )
         table = routing_table(self._config)
         some = (table, self._metrics, self._last_cycle, self._agreement, audit)
-        return tuple(observer for observer in some if observer is not None)
+        mine = (observer for observer in some if observer is not None)
+        return (*mine, *self._options.observers)
 
     @cached_property
     def _agreement(self) -> AgreementLog:

@@ -24,6 +24,8 @@ class Trouble(str, Enum):
     """The chain is not over, it has run, and no link runs now."""
     FAILED = "failed"
     """It ended, and not as its owner wanted (`ChainState.is_bad`)."""
+    UNQUEUED = "unqueued"
+    """The next link could not be queued."""
     LATE = "late"
     """The next link is expected to start well after the one that runs ends."""
     USED_UP = "used-up"

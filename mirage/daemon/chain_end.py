@@ -23,12 +23,13 @@ def is_job_of(link: Link, job: Job) -> bool:
     return may_be_link(job, link.user, link.chain_id, link.segment)
 
 
-def is_lost(link: Link, others: Sequence[Link], now_s: int) -> bool:
+def is_lost(link: Link, others: Sequence[Link], now_s: int, *, is_taken: bool) -> bool:
     """Whether a link of which neither slurmctld nor accounting knows an end was lost by a crash.
-    ``others``: of its chain. A link that had started is not given up so soon, nor a lone one.
+    ``others``: of its chain. ``is_taken``: another job has its id. A link that had started is not
+    given up so soon, nor a lone one.
     """
     ends_s = [other.end_s for other in others if other.end_s is not None]
-    is_late = now_s - max([link.submit_s, *ends_s]) >= LOST_AFTER_S
+    is_late = is_taken or now_s - max([link.submit_s, *ends_s]) >= LOST_AFTER_S
     return is_late and not link.has_started and bool(others)
 
 

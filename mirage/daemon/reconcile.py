@@ -103,6 +103,7 @@ class Reconciler:
         except Unreadable as error:
             # A job that is there and can't be read is not gone: its chain must not end for that.
             found, unreadable = error.jobs, {oddity.job_id for oddity in error.oddities}
+        shown = found.keys()
         found = {job_id: lives[-1] for job_id, lives in _own(links, found.values()).items()}
         of_slurmctld = set(found) | unreadable
         gone = [each for each in links if _is_untold(each, found.get(each.job_id), of_slurmctld)]
@@ -125,7 +126,7 @@ class Reconciler:
         }
         if told is not None:
             unknown = runaway | {link.job_id for link in gone} - found.keys()
-            self._forget([link for link in gone if link.job_id in unknown - of_slurmctld])
+            self._forget([link for link in gone if link.job_id in unknown - of_slurmctld], shown)
         sightings.runaway |= runaway
         sightings.present |= (set(found) | unreadable) - runaway
 
@@ -162,13 +163,14 @@ class Reconciler:
             living[link.user, link.chain_id].append(link)
         return living
 
-    def _forget(self, unknown: Sequence[Link]) -> None:
+    def _forget(self, unknown: Sequence[Link], shown: Collection[int]) -> None:
         """Drops links that a slurmctld took with it as it crashed. ``unknown``: nobody knows their
-        end.
+        end. ``shown``: ids that slurmctld has jobs of.
         """
         for link in unknown:
             others = [each for each in self._store.links(link.user, link.chain_id) if each != link]
-            if not is_lost(link, others, self._clock.now_s()):
+            is_taken = link.job_id in shown
+            if not is_lost(link, others, self._clock.now_s(), is_taken=is_taken):
                 continue
             where = f"chain {link.chain_id} of {link.user}: Slurm has lost link {link.segment}"
             log.warning("%s (job %d)", where, link.job_id)

@@ -23,7 +23,7 @@ from mirage.ports import Cluster
 PATIENCE_S = 300
 """A job that has not ended after this long is cancelled."""
 POLL_S = 2
-NO_FOLDER, NO_SBATCH, NO_ANSWER = 1, 2, 4
+NO_FOLDER, NO_SBATCH, NO_ANSWER, NO_SUBMISSION = 1, 2, 4, 8
 """Bits of the job's exit code."""
 SCRIPT = """#!/bin/sh
 #SBATCH --job-name=mirage-doctor --nodes=1 --time=2 --output=/dev/null --chdir=/
@@ -32,7 +32,8 @@ PATH="$PATH:$commands"
 if ! uname -n >"$folder/.doctor.$SLURM_JOB_ID"; then missing=$((missing + {no_folder})); fi
 if ! command -v sbatch >/dev/null || ! command -v scancel >/dev/null; then missing=$((missing + {no_sbatch})); fi
 if ! squeue -h -j "$SLURM_JOB_ID" -o %A >/dev/null 2>&1; then missing=$((missing + {no_answer})); fi
-exit "$missing"
+[ "$missing" -eq 0 ] || exit "$missing"
+sbatch --test-only {options} "$0" 2>>"$folder/.doctor.$SLURM_JOB_ID" || exit {no_submission}
 """
 """`commands`: the folder of sbatch here, which the links of a chain look in, too."""
 
@@ -43,9 +44,11 @@ class Trial:
 
     node: str
     missing: int
-    """Sum of `NO_FOLDER`, `NO_SBATCH`, `NO_ANSWER`."""
+    """Sum of `NO_FOLDER`, `NO_SBATCH`, `NO_ANSWER`, `NO_SUBMISSION`."""
     is_shared: bool
     """The file that the job wrote is here, too."""
+    words: str = ""
+    """What `sbatch --test-only` said there."""
 
 
 def try_job(
@@ -63,8 +66,14 @@ def try_job(
     Raises InputError if it does not end in time, or Slurm ends it; ClusterError if sbatch refuses
     it.
     """
-    words = {"folder": shlex.quote(str(folder)), "commands": shlex.quote(commands)}
-    text = SCRIPT.format(**words, no_folder=NO_FOLDER, no_sbatch=NO_SBATCH, no_answer=NO_ANSWER)
+    bits = {"no_folder": NO_FOLDER, "no_sbatch": NO_SBATCH, "no_answer": NO_ANSWER}
+    text = SCRIPT.format(
+        folder=shlex.quote(str(folder)),
+        commands=shlex.quote(commands),
+        options=shlex.join(options),
+        no_submission=NO_SUBMISSION,
+        **bits,
+    )
     with TemporaryDirectory(prefix="mirage-doctor-") as made:
         script = Path(made) / "doctor.sh"
         script.write_text(text)
@@ -72,9 +81,9 @@ def try_job(
     job = _await_end(cluster, job_id, patience_s=patience_s, poll_s=poll_s, now_s=now_s)
     mark = folder / f".doctor.{job_id}"
     is_shared = _appears(mark)
-    node = mark.read_text(errors="replace").strip() if is_shared else ""
+    node, _, words = mark.read_text(errors="replace").partition("\n") if is_shared else ("", "", "")
     mark.unlink(missing_ok=True)
-    return Trial(node=node or "the compute node", missing=_missing(job), is_shared=is_shared)
+    return Trial(node or "the compute node", _missing(job), is_shared, " ".join(words.split()))
 
 
 def _await_end(
@@ -117,7 +126,7 @@ def _appears(path: Path) -> bool:
 def _missing(job: Job) -> int:
     if job.state is JobState.COMPLETED:
         return 0
-    if job.state is JobState.FAILED and 0 < job.exit_code <= NO_FOLDER + NO_SBATCH + NO_ANSWER:
+    if job.state is JobState.FAILED and 0 < job.exit_code < 2 * NO_SUBMISSION:
         return job.exit_code
     raise InputError(
         f"job {job.job_id} ended with {job.state.value}, exit code {job.exit_code}, before it could"
@@ -157,6 +166,13 @@ def check_trial(trial: Trial, folder: Path) -> Iterator[Diagnosis]:
             f"squeue gets no answer on {trial.node}",
             "A running link can't queue the next one, nor see whether its predecessor is gone.",
             "Let compute nodes reach slurmctld, and check munge there.",
+        )
+    elif trial.missing & NO_SUBMISSION:
+        yield warning(
+            "node-sbatch",
+            f"jobs on {trial.node} may not submit jobs: {trial.words or 'sbatch failed'}",
+            "A running link can't queue the next one; its chain stops, until somebody queues it.",
+            "Start chains with --up-front, or run `mirage agent` where jobs may be submitted.",
         )
     else:
         yield ok("node-sbatch", f"Slurm's commands work on {trial.node}")

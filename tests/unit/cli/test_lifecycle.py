@@ -19,8 +19,11 @@ from mirage.chain.folder import over_marker
 from mirage.chain.request import settle
 from mirage.chain.script import build_job_script
 from mirage.cli import steering
+from mirage.cli.agent import QueuesRefused
 from mirage.cli.main import main
+from mirage.daemon.restraint import Acting
 from mirage.daemon.socket import Source, serving
+from mirage.domain import ActingMode
 from mirage.errors import InputError
 from mirage.store.lock import is_held
 from mirage.store.repository import SqlStore
@@ -556,3 +559,65 @@ def test_each_cluster_has_an_agent_of_its_own(shell, monkeypatch):
     shell.run("agent", "--once")
     state = shell.folder / "state" / "mirage"
     assert sorted(path.parent.name for path in state.glob("*/mirage.db")) == ["fake", "other"]
+
+
+# ---- a job id is no identity; a link that can't be queued by the chain's own jobs
+
+
+def give_away(shell, job_id, **changes):
+    """slurmctld was killed, forgot this job, and gave its id to another one."""
+    job = {"user": "carol", "comment": "", "dependency": "", "submit": int(time.time())} | changes
+    with shell.slurm.state() as state:
+        for each in state["jobs"]:
+            if each["id"] == job_id:
+                each |= job
+
+
+def test_a_job_that_has_a_lost_links_id_is_not_shown_nor_waited_for_and_resume_queues_again(shell):
+    folder, first, second = started(shell)
+    give_away(shell, second, state="RUNNING")
+    at_s = int(time.time()) - 60
+    times = dict.fromkeys(("submit", "eligible", "start", "end"), at_s)
+    give_away(shell, first, user=test_cli.ME, state="COMPLETED", **times)
+    (folder / "start.1").write_text(f"job={first}\nrestart=0\nstart={at_s}\n")
+    (folder / "link.1").write_text(
+        f"job={first}\nstart={at_s}\nwork={at_s}\nend={at_s}\nexit=0\nhow=exit\nswept=\n"
+    )
+    told = report(shell)
+    assert [link["job_id"] for link in told["links"]] == [first]
+    assert told["state"] == "failed"
+    assert f"no link follows it (to go on: mirage resume {CHAIN})" in told["next"]
+    waited = shell.run("wait", CHAIN, "--timeout", "60s")
+    assert (waited.returncode, "mirage resume" in waited.stderr) == (1, True), waited
+    done = shell.run("resume", CHAIN)
+    assert done.returncode == 0, done.stderr
+    assert "queued link 2" in done.stdout
+    assert (folder / "queued.2").read_text() != f"{second}\n"
+    assert report(shell)["state"] == "active"
+
+
+def test_a_link_that_its_chain_can_not_queue_is_told_of_and_queued_by_its_owner(shell):
+    folder, _first, second = started(shell)
+    end(shell, second)
+    (folder / "queued.2").unlink()
+    (folder / "queued.2.error").write_text("sbatch: error: Access/permission denied\n")
+    told = report(shell)
+    assert told["attention"]["trouble"] == "unqueued"
+    assert "Link 2 could not be queued: sbatch: error: Access/permission denied." in told["next"]
+    done = shell.run("resume", CHAIN)
+    assert "queued link 2" in done.stdout, done
+    assert not (folder / "queued.2.error").exists()
+    assert report(shell)["attention"] is None
+
+
+@pytest.mark.parametrize("mode", [ActingMode.ENFORCE, ActingMode.ADVISE])
+def test_an_agent_that_may_act_queues_what_its_owners_jobs_could_not(shell, mode):
+    folder, _first, second = started(shell)
+    end(shell, second)
+    (folder / "queued.2").unlink()
+    (folder / "queued.2.error").write_text("sbatch: error: Access/permission denied\n")
+    queuer = QueuesRefused(Acting(mode=mode))
+    queuer.cycle_ended(False, 0, 0)
+    assert not (folder / "queued.2").exists(), "the cycle failed"
+    queuer.cycle_ended(True, 0, 0)
+    assert (folder / "queued.2").exists() is (mode is ActingMode.ENFORCE)

@@ -118,6 +118,19 @@ def test_a_node_that_lacks_something(
     assert bad == said
 
 
+def test_a_node_whose_jobs_may_not_submit(tmp_path: Path, chains: Path, system: str) -> None:
+    slurm = programs(tmp_path / "bin", "squeue", "scancel", "sbatch")
+    (tmp_path / "bin" / "sbatch").write_text(
+        '#!/bin/sh\necho "$1 $2 $3: not allowed from this host" >&2\nexit 1\n'
+    )
+    trial = try_job(Node(system), chains, slurm, ["-p", "debug"])  # type: ignore[arg-type]
+    (finding,) = (it for it in check_trial(trial, chains) if it.severity is not Severity.OK)
+    assert finding.what == (
+        "jobs on n3 may not submit jobs: --test-only -p debug: not allowed from this host"
+    )
+    assert "--up-front" in finding.do
+
+
 def test_a_folder_of_the_same_name_that_is_not_shared(chains: Path) -> None:
     (finding,) = [
         it
