@@ -15,11 +15,11 @@ from mirage.cli.service_check import agent_folder, default_agent_store
 from mirage.cli.sources import me
 from mirage.cli.steering import Steering, links
 from mirage.config_sources import user_file
-from mirage.daemon.logs import Sparingly
 from mirage.daemon.observers import Observer
 from mirage.daemon.restraint import Acting, acting_from
 from mirage.domain import ActingMode
 from mirage.errors import MirageError
+from mirage.peers import Sparingly
 
 log = logging.getLogger(__name__)
 
