@@ -188,6 +188,12 @@ m_settle_length() {
     ! m_is_last && m_reaches || return 0
     m_segments=$m_seg
     m_write chain "$(sed "s/^segments=.*/segments=$m_seg/" "$m_dir/chain")"
+    m_tag_as_last
+    m_cancel_rest
+    m_say "this is the last link: with it the chain has run for $(m_length_words)"
+}
+
+m_tag_as_last() { # so others see by this job's comment that no link follows it
     m_tag=$(m_slurm squeue -h -a -j "$m_job" -o %k 2>/dev/null) || m_tag=
     case $m_tag in
         "mirage/1 chain=$m_chain seg=$m_seg/"*)
@@ -195,8 +201,6 @@ m_settle_length() {
             m_slurm scontrol update "JobId=$m_job" "Comment=$m_tag" >/dev/null 2>&1 || :
             ;;
     esac
-    m_cancel_rest
-    m_say "this is the last link: with it the chain has run for $(m_length_words)"
 }
 
 m_length_words() {
@@ -1168,7 +1172,11 @@ m_conclude() { # HOW ARGUMENTS...: ends the chain, or makes sure that it goes on
         m_say "link $m_next could not be queued; \`mirage resume $m_chain\` does it: $m_said"
         m_is_paused || m_stranded=1
     fi
-    ! m_is_over || { m_follow_up; m_cancel_rest; }
+    m_is_over || return 0
+    # A chain that is done early shows it by the successor that it cancels.
+    [ ! -e "$m_dir/done" ] || [ -e "$m_dir/queued.$m_next" ] || m_is_last || m_tag_as_last
+    m_follow_up
+    m_cancel_rest
 }
 
 # A link of a chain with a length may be one of several that end so. A signal that was passed on may be why it ended.

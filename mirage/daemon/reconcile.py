@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from mirage.chain.handoff import Handoff
 from mirage.chain.runs import by_job, is_requeued, link_of_runs
+from mirage.chain.tag import parse_tag
 from mirage.daemon.chain_end import chain_end, is_job_of, is_long_over, is_lost, lost_chain_end
 from mirage.daemon.handover_log import HandoverLog
 from mirage.daemon.missed_links import Key, missing_since_s, read_answer
@@ -113,6 +114,7 @@ class Reconciler:
                 records = _records((told or {}).get(link.job_id, ()), found.get(link.job_id))
                 if records:
                     found[link.job_id] = records[-1]
+                    self._note_length(link, records[-1])
                     chain = self._store.links(link.user, link.chain_id)
                     after = link_of_runs(link, records, chain)
                     self._handovers.note(link, after)
@@ -129,6 +131,12 @@ class Reconciler:
             self._forget([link for link in gone if link.job_id in unknown - of_slurmctld], shown)
         sightings.runaway |= runaway
         sightings.present |= (set(found) | unreadable) - runaway
+
+    def _note_length(self, link: Link, job: Job) -> None:
+        """Takes over that a link is the last one, which it may find as it starts or ends."""
+        tag, chain = parse_tag(job.comment), self._store.chain(link.user, link.chain_id)
+        if tag and chain and tag.segment == tag.segments < chain.segments:
+            self._store.save_chain(replace(chain, segments=tag.segments))
 
     def _accounting(self, links: Sequence[Link]) -> Mapping[int, Sequence[Job]] | None:
         """Job id -> its records. None while accounting can't be asked: a later cycle asks again,

@@ -61,6 +61,8 @@ case "$*" in
     *'%S %e'*) cat "$FAKE/times" 2>/dev/null ;;
     *%e*) cat "$FAKE/end" ;;
     *' -u '*) cat "$FAKE/queue" ;;
+    *'-o %k') for word; do [ "$prev" = -j ] && job=$word; prev=$word; done
+       sed -n "s/^$job [A-Z]* //p" "$FAKE/queue" ;;
     *) for word; do [ "$prev" = -j ] && job=$word; prev=$word; done
        [ -e "$FAKE/state.$job" ] || { echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1; }
        cat "$FAKE/state.$job" ;;
@@ -718,6 +720,17 @@ def test_a_link_that_its_user_cancelled_is_not_queued_again(
     (rig.root / "stop").touch()
     link.communicate(timeout=PATIENCE_S)
     assert len(rig.log("sbatch")) == 1
+
+
+def test_a_chain_that_is_done_before_it_has_a_successor_says_so_in_its_jobs_comment(
+    rig: Rig,
+) -> None:
+    (rig.folder / "submitting").touch()
+    rig.script("touch $MIRAGE_DONE_FILE")
+    rig.run(1, 11)
+    assert any(
+        "JobId=11 Comment=mirage/1 chain=abcdefgh seg=1/1 " in line for line in rig.log("scontrol")
+    )
 
 
 @every_shell

@@ -310,6 +310,8 @@ def give_id_away(world, monkeypatch, job_id, **to):
     asked = lambda ids: {job.job_id: job for job in given(jobs(ids).values())}  # noqa: E731
     monkeypatch.setattr(cluster, "jobs", asked)
     monkeypatch.setattr(cluster, "accounting", lambda *args: given(accounting(*args)))
+    submissions = cluster.submissions
+    monkeypatch.setattr(cluster, "submissions", lambda *args: given(submissions(*args)))
 
 
 @pytest.mark.parametrize(
@@ -334,6 +336,19 @@ def test_a_lost_successor_whose_id_went_to_another_job_does_not_make_its_chain_d
     assert chain.state is ChainState.FAILED
     assert "no link follows it (to go on: mirage resume chain1)" in chain.reason
     assert [link.segment for link in world.store.links("alice", "chain1")] == [1]
+
+
+def test_a_link_that_says_that_it_is_the_last_one_ends_its_chain_well(monkeypatch):
+    """It was done before it had queued a successor, which it could have cancelled."""
+    world = World(segments=5)
+    world.cycles(1, step_s=10)
+    give_id_away(world, monkeypatch, world.second, user="carol", comment="", dependency="")
+    world.sim.set_runtime_end(world.first, world.sim.now_s + 10)
+    world.sim.step(15)
+    last = "mirage/1 chain=chain1 seg=1/1 mode=train ei=1 eo=1"
+    give_id_away(world, monkeypatch, world.first, comment=last)
+    world.cycles(2)
+    assert world.store.chain("alice", "chain1").state is ChainState.DONE
 
 
 def test_a_release_that_was_cut_short_is_not_taken_for_done_by_another_jobs_start(monkeypatch):
