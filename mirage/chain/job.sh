@@ -132,7 +132,8 @@ m_look_up() { # JOB: sets m_state, its STATE/NODES; NONE: this chain has no such
     m_state=${m_answer%% *}
     case $m_answer in
         '') return 1 ;;
-        "$m_state" | "$m_state $(id -u) $m_dir/job.sh "*) ;;
+        # Slurm 22.05 shows the script's arguments too, 26.05 does not.
+        "$m_state" | "$m_state $(id -u) $m_dir/job.sh" | "$m_state $(id -u) $m_dir/job.sh "*) ;;
         *) m_state=NONE ;;
     esac
 }

@@ -1926,3 +1926,18 @@ def test_a_singleton_stays_one_in_each_link(rig: Rig) -> None:
     rig.script("exit 0")
     rig.run(1, 11)
     assert "--dependency=afterany:11,singleton" in (rig.fake / "sbatch.args").read_text()
+
+
+@pytest.mark.parametrize("arguments", [" 1 0", ""], ids=["22.05", "26.05"])
+def test_a_job_is_known_by_its_script_with_and_without_arguments(rig: Rig, arguments: str) -> None:
+    """Slurm 26.05's `squeue -o %o` leaves the arguments out. A predecessor that runs is no other
+    user's job.
+    """
+    (rig.folder / "start.1").write_text("job=11\nstart=1\n")
+    rig.script("exit 0")
+    (rig.fake / "state.11").write_text(f"RUNNING/n1 {os.getuid()} {rig.folder}/job.sh{arguments}\n")
+    link = rig.start(2, 12, 11)
+    wait_until((rig.folder / "handover.1").exists)
+    rig.over(11)
+    link.communicate(timeout=PATIENCE_S)
+    assert link.returncode == 0
