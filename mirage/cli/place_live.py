@@ -43,7 +43,8 @@ def advise(args: argparse.Namespace) -> int:
     networkx_or_error()
     from mirage.config import AdapterConfig
     from mirage.placement.advice import advise as find_moves
-    from mirage.placement.live_state import read_network, read_state
+    from mirage.placement.live_network import read_network
+    from mirage.placement.live_state import read_state
     from mirage.slurm.commands import CommandCluster
     from mirage.slurm.runner import Runner
 

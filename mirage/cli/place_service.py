@@ -17,7 +17,8 @@ from mirage.daemon.restraint import Acting, acting_from
 from mirage.daemon.scheduler import run_forever
 from mirage.daemon.wall_clock import WallClock
 from mirage.domain import ActingMode, Job
-from mirage.placement.live_state import LiveState, read_network, read_state
+from mirage.placement.live_network import read_network
+from mirage.placement.live_state import LiveState, read_state
 from mirage.placement.move_journal import MoveJournal
 from mirage.placement.move_steps import Patience
 from mirage.placement.mover import Mover, MoverOptions

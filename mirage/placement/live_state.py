@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
@@ -13,7 +11,7 @@ import numpy as np
 from mirage.chain.tag import parse_tag
 from mirage.domain import Job, JobState, Snapshot
 from mirage.errors import ClusterNonsense, InputError
-from mirage.placement.nvidia import GpuLinks, parse_topo
+from mirage.placement.live_network import NetworkText
 from mirage.placement.opt_in import OptIn, parse_opt_in
 from mirage.placement.packing import best_fit
 from mirage.placement.profiles import Profile
@@ -23,14 +21,11 @@ from mirage.placement.topology import Bools, Floats, Topology
 from mirage.ports import Cluster
 from mirage.slurm.agreement import of_gpus
 from mirage.slurm.job_details import JobDetails, NodeShare, read_details
-from mirage.slurm.oddities import note_once
 from mirage.slurm.parsing import known_state
 from mirage.slurm.resources import NodeUse, read_node_use
 from mirage.slurm.runner import Runner
-from slurm_sim.files import read_text
 from slurm_sim.node_states import FLAGS
 
-SHOW_TOPOLOGY = ["scontrol", "show", "topology"]
 MOST_WAITING = 5
 """Waiting jobs for which it is looked whether a move lets them start."""
 _BUSY = {"PLANNED"} | {name for name, flag in FLAGS.items() if flag.is_busy}
@@ -44,19 +39,6 @@ class Assumptions:
     profile: Profile
     minibatch: int
     model: SpeedModel
-
-
-@dataclass(frozen=True, kw_only=True)
-class NetworkText:
-    """What describes the network."""
-
-    switches: str | None
-    """topology.conf or `scontrol show topology`; None: not known."""
-    source: str
-    links: GpuLinks | None = None
-    """Of `nvidia-smi topo -m`, for all nodes with as many GPUs."""
-    is_given: bool = False
-    """From a file of the caller's: then all its nodes must be the cluster's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,53 +108,6 @@ class LiveState:
         """GPUs of each job, [J, M]."""
         rows = [each.gpus for each in self.jobs]
         return np.array(rows, dtype=bool).reshape(len(rows), len(self.topology))
-
-
-def read_network(files: Sequence[Path], runner: Runner) -> NetworkText:
-    """From files (topology.conf, `scontrol show topology`, `nvidia-smi topo -m`), else from Slurm.
-
-    Raises InputError, ClusterError.
-    """
-    links, switches = None, None
-    for file in files:
-        text = _text_of(file)
-        if re.search(r"\bGPU0\b", text):
-            links = parse_topo(text, str(file))
-        elif switches is not None:
-            raise InputError(f"--topology {file}: {switches.source} describes switches already")
-        else:
-            switches = NetworkText(switches=text, source=str(file), is_given=True)
-    if switches is None:
-        switches = _shown_network(runner)
-    return replace(switches, links=links)
-
-
-def _shown_network(runner: Runner) -> NetworkText:
-    """Of a kind that is not known here (topology/ring of 26.05): as if nothing were known of it."""
-    result, source = runner.run(SHOW_TOPOLOGY), " ".join(SHOW_TOPOLOGY)
-    known = result.stdout if result.returncode == 0 and "Name=" in result.stdout else None
-    try:
-        read_switches(known or "SwitchName=none", source)
-    except InputError as error:
-        note_once(str(error))
-        known = None
-    return NetworkText(switches=known, source=source)
-
-
-def _text_of(file: Path) -> str:
-    """Raises InputError."""
-    try:
-        text = read_text(file)
-    except UnicodeDecodeError:
-        raise InputError(f"--topology {file}: no text: give one of the forms of --help") from None
-    if not text.strip():
-        raise InputError(f"--topology {file}: the file is empty")
-    if re.search(r"^\s*(?:- *)?topology *:", text, re.MULTILINE):
-        raise InputError(
-            f"--topology {file}: a topology.yaml, which mirage does not read: give the output of"
-            " `scontrol show topology`, which shows the same"
-        )
-    return text
 
 
 def read_state(

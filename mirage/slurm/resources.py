@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mirage.errors import ClusterNonsense
 from mirage.slurm.failures import read_failure
+from mirage.slurm.oddities import note_once
 from mirage.slurm.runner import Runner
 
 FIELDS = ("NodeList", "Partition", "CPUsState", "Memory", "AllocMem", "Gres", "GresUsed")
@@ -32,34 +33,34 @@ def node_use_argv() -> list[str]:
 
 
 def parse_node_use(text: str) -> list[NodeUse]:
-    """In sinfo's order. Raises ClusterNonsense."""
+    """In sinfo's order, without nodes that can't be read. Raises ClusterNonsense if none can."""
     partitions: dict[str, list[str]] = {}
-    rows: dict[str, list[str]] = {}
+    nodes: dict[str, NodeUse] = {}
     for line in text.splitlines():
-        fields = [field.strip() for field in line.split("|")]
-        if len(fields) != len(FIELDS) + 1:
-            raise ClusterNonsense(
-                f"sinfo: {line[:80]!r}: expected {len(FIELDS)} fields. Nothing was done."
-            )
-        rows[fields[0]] = fields
-        partitions.setdefault(fields[0], []).append(fields[1].rstrip("*"))
-    return [_node(fields, tuple(partitions[name])) for name, fields in rows.items()]
-
-
-def _node(fields: list[str], partitions: tuple[str, ...]) -> NodeUse:
-    name, _, cpus, memory, taken, gres, used, _ = fields
-    try:
-        _, idle, _, every = map(int, cpus.split("/"))
-        total_mib, free_mib = int(memory), int(memory) - int(taken)
-    except ValueError:
+        try:
+            found = _node([field.strip() for field in line.split("|")])
+        except ValueError:
+            note_once(f"sinfo: a line that can't be read is left out: {line[:80]!r}")
+            continue
+        partitions.setdefault(found.name, []).extend(found.partitions)
+        nodes[found.name] = found
+    if text.strip() and not nodes:
         raise ClusterNonsense(
-            f"sinfo: node {name}: CPUs {cpus!r}, memory {memory!r}, {taken!r}."
-        ) from None
+            f"sinfo: {text[:80]!r}: expected lines of {len(FIELDS)} fields. Nothing was done."
+        )
+    return [replace(node, partitions=tuple(partitions[name])) for name, node in nodes.items()]
+
+
+def _node(fields: list[str]) -> NodeUse:
+    """Raises ValueError."""
+    name, partition, cpus, memory, taken, gres, used, _ = fields
+    _, idle, _, every = map(int, cpus.split("/"))
+    total_mib, free_mib = int(memory), int(memory) - int(taken)
     gpus = _gpus(gres)
     free = (max(gpus - _gpus(used), 0), idle, max(free_mib, 0))
     return NodeUse(
         name=name,
-        partitions=partitions,
+        partitions=(partition.rstrip("*"),),
         total=(gpus, every, total_mib),
         free=free,
         gpu_type=",".join(sorted({kind for kind, _ in _GPU.findall(gres)})),

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from mirage.domain import ClusterNode, Job, JobState, Snapshot
-from mirage.placement.live_state import Assumptions, LiveState, NetworkText, live_state
+from mirage.placement.live_network import NetworkText
+from mirage.placement.live_state import Assumptions, LiveState, live_state
 from mirage.placement.opt_in import find_profile
 from mirage.placement.speed import SpeedModel
 from mirage.slurm.job_details import JobDetails, NodeShare

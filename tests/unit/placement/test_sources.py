@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mirage.errors import InputError
-from mirage.placement.live_state import read_network
+from mirage.placement.live_network import read_network
 from mirage.placement.nvidia import parse_topo
 from mirage.placement.slurm_topology import Bandwidths, slurm_topology
 from mirage.slurm import oddities

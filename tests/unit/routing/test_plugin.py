@@ -275,8 +275,11 @@ def test_sinfo_is_read() -> None:
     assert nodes[2] == NodeUse(
         name="v1", partitions=("V100", "all"), total=(8, 80, 524288), free=(0, 0, 0)
     )
-    with pytest.raises(ClusterNonsense, match="expected 7 fields"):
+    with pytest.raises(ClusterNonsense, match="expected lines of 7 fields"):
         parse_node_use("what?\n")
+    line = SINFO.splitlines()[0]
+    strange = line.replace(line.split("|")[2], "all of them")
+    assert parse_node_use(f"a banner\n{strange}\n{SINFO}") == nodes
 
 
 def test_the_table_shows_the_cluster(snapshot: Snapshot) -> None:
