@@ -66,7 +66,7 @@ class _Doorkeeper(threading.Thread):
 
     def __init__(self, listener: zmq.Socket[Any], port: int) -> None:
         super().__init__(name="mirage-door", daemon=True)
-        self._port, self._young = port, deque[Connection]()
+        self._port, self._young = port, deque[_Guest]()
         self._crowd = Connections(name=f"port {port}", most=YOUNG, share=YOUNG_EACH)
         self._events = listener.get_monitor_socket(zmq.EVENT_ACCEPTED | zmq.EVENT_MONITOR_STOPPED)
         self.start()
@@ -92,26 +92,50 @@ class _Doorkeeper(threading.Thread):
             guest = _Guest(socket.socket(fileno=os.dup(descriptor)), time.monotonic())
         except OSError:  # it has left already
             return
-        if guest.port() != self._port:  # it has left, and its number is another file's
+        # It may have left already, and its number be another file's, or another connection's.
+        if guest.port() != self._port or any(each.inode == guest.inode for each in self._young):
             guest.connection.close()
             return
+        if len(self._young) >= YOUNG_EACH:
+            self._forget_those_who_left()
         self._young.append(guest)
         if not self._crowd.admit(guest):
             guest.hang_up()
 
     def _forget(self, age_s: float) -> None:
         while self._young and time.monotonic() - self._young[0].since_s >= age_s:
-            old = self._young.popleft()
-            self._crowd.leave(old.connection)
-            old.connection.close()
+            self._part_with(self._young.popleft())
+
+    def _forget_those_who_left(self) -> None:
+        """As members do who looked whether they are answered (`addresses.reachable`)."""
+        for guest in [each for each in self._young if each.has_left()]:
+            self._young.remove(guest)
+            self._part_with(guest)
+
+    def _part_with(self, guest: Connection) -> None:
+        self._crowd.leave(guest.connection)
+        guest.connection.close()
 
 
 class _Guest(Connection):
     """Its socket is a second one of the same connection, which ZeroMQ keeps."""
 
+    def __init__(self, connection: socket.socket, since_s: float) -> None:
+        super().__init__(connection, since_s)
+        self.inode = os.fstat(connection.fileno()).st_ino
+
     def hang_up(self) -> None:
         super().hang_up()
         self.connection.close()
+
+    def has_left(self) -> bool:
+        """The other end is closed, or it was hung up on."""
+        try:
+            return not self.connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
 
     def port(self) -> int | None:
         """Where it came in; None: it is no such connection."""

@@ -151,6 +151,24 @@ def test_idle_connections_end_and_keep_no_member_out(
     listener.close()
 
 
+def test_many_members_of_one_machine_join_at_once(context: zmq.Context[Any], keys: Keys) -> None:
+    """Each looks first whether the address answers. None of them is hung up on."""
+    listener = wire.Listener(context, keys)
+    peer = protocol.Peer(
+        name="s1", session="s1", endpoints=listener.endpoints, boot_id=addresses.boot_id()
+    )
+    count = wire.YOUNG_EACH - 4
+    members = [
+        wire.connect_peer(context, keys, peer, f"m{nth}", reconnects=False) for nth in range(count)
+    ]
+    for member in members:
+        member.send(protocol.StatusQuery())
+    for _ in range(count):
+        assert arrives(listener, 60_000)
+    assert not any(member.is_lost for member in members)
+    listener.close()
+
+
 def open_files() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
