@@ -99,8 +99,7 @@ if tr '\\0' '\\n' </proc/$PPID/environ | grep -q ^SLURM_JOB_ID=; then
     echo "sbatch: error: Batch job submission failed: Access/permission denied" >&2
     exit 1
 fi
-PATH=${PATH#*:}
-exec sbatch "$@"
+exec "$(PATH=${PATH#*:} command -v sbatch)" "$@"
 """
 
 
