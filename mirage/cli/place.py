@@ -15,6 +15,7 @@ from mirage.cli import place_live
 from mirage.cli.learning import add_minutes, budget_s, telling_what_is_kept, words_of
 from mirage.errors import InputError
 from mirage.models.recipe import RECIPE
+from mirage.rl.budget import at_most
 from slurm_sim.cli.arguments import positive
 
 if TYPE_CHECKING:
@@ -206,14 +207,14 @@ def _train(args: argparse.Namespace) -> int:
         is_there = (args.out / RECIPE).exists()
         return f"{args.out} holds the network of the last line" if is_there else "nothing is kept"
 
-    with telling_what_is_kept(kept):
-        train(args, budget_s(args))
+    with telling_what_is_kept(kept), at_most(budget_s(args)):
+        train(args)
     print(args.out)
     errors.print(escape(f"Next: mirage place evaluate --model {args.out} --out results"))
     return 0
 
 
-def _train_paper(args: argparse.Namespace, most_s: float | None) -> None:
+def _train_paper(args: argparse.Namespace) -> None:
     from mirage.placement.learning import PaperOptions, Training, train_paper
     from mirage.placement.model import PaperModel, save_model
     from mirage.rl.options import with_settings
@@ -230,10 +231,10 @@ def _train_paper(args: argparse.Namespace, most_s: float | None) -> None:
             f" mean reward {point.test_reward:,.0f}, mean slowdown {point.test_slowdown:.2f} (1: no job waits)"
         )
 
-    train_paper(setting, options, seed=args.seed, most_s=most_s, report=report)
+    train_paper(setting, options, seed=args.seed, report=report)
 
 
-def _train_scalable(args: argparse.Namespace, most_s: float | None) -> None:
+def _train_scalable(args: argparse.Namespace) -> None:
     from mirage.placement.guided import GuidedOptions, GuidedTraining, train_guided
     from mirage.placement.model import ScalableModel, save_model
     from mirage.rl.options import with_settings
@@ -253,7 +254,7 @@ def _train_scalable(args: argparse.Namespace, most_s: float | None) -> None:
             f" alone {point.guided_slowdown:.3f}, agreement {point.agreement:.2f}"
         )
 
-    save(train_guided(setting, options, seed=args.seed, most_s=most_s, report=report))
+    save(train_guided(setting, options, seed=args.seed, report=report))
 
 
 def torch_or_error() -> None:

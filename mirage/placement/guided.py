@@ -29,6 +29,7 @@ from mirage.placement.scalable import NetworkGuide, ScalableNetwork, Scene, as_a
 from mirage.placement.setting import PlacementSetting
 from mirage.placement.topology import Floats
 from mirage.placement.world import Ints, PlacementWorld, Price
+from mirage.rl.budget import is_over
 from mirage.rl.fit import BestWeights, descend, seeded
 from mirage.rl.options import Count, MethodOptions, Rate, Weight
 from mirage.rl.ppo import minibatches
@@ -89,16 +90,15 @@ def train_guided(
     options: GuidedOptions,
     *,
     seed: int,
-    most_s: float | None = None,
     report: Callable[[GuidedTraining], None] | None = None,
 ) -> GuidedTraining:
-    """Trains until all updates or ``most_s`` are over; leaves the best weights on the validation
+    """Trains until all updates or the budget (`mirage.rl.budget`) are over; leaves the best weights on the validation
     sequences. ``report`` is called at each point of the curve.
     """
     with seeded(seed) as rng:
         training = GuidedTraining(network=ScalableNetwork())
         loop = _GuidedLoop(setting, options, seed, training)
-        loop.run(rng, most_s, report)
+        loop.run(rng, report)
         loop.best.restore()
     return training
 
@@ -129,7 +129,6 @@ class _GuidedLoop:
     def run(
         self,
         rng: np.random.Generator,
-        most_s: float | None,
         report: Callable[[GuidedTraining], None] | None,
     ) -> None:
         began, options = time.monotonic(), self._options
@@ -139,7 +138,7 @@ class _GuidedLoop:
             else:
                 self._explore(rng, done)
             spent = time.monotonic() - began
-            late = most_s is not None and spent >= most_s
+            late = is_over()
             scored = done % options.validation_every == 0 or done == options.imitation
             if scored or done == options.updates or late:
                 self._note(done, spent)

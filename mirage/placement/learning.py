@@ -16,6 +16,7 @@ from mirage.placement.rollout import roll_out
 from mirage.placement.setting import PlacementSetting
 from mirage.placement.topology import Floats
 from mirage.placement.world import PlacementWorld
+from mirage.rl.budget import is_over
 from mirage.rl.fit import apply_gradients, backward, seeded
 from mirage.rl.options import Count, Fraction, MethodOptions, Rate
 from mirage.rl.policy import log_policy, log_prob_of
@@ -84,16 +85,15 @@ def train_paper(
     options: PaperOptions,
     *,
     seed: int,
-    most_s: float | None = None,
     report: Callable[[Training], None] | None = None,
 ) -> Training:
-    """Trains the paper's agent until its epochs or ``most_s`` are over.
+    """Trains the paper's agent until its epochs or the budget (`mirage.rl.budget`) are over.
 
     ``report`` is called at each point of the curve. Raises InputError.
     """
     with seeded(seed) as rng:
         training = Training(network=PaperNetwork(paper_image(setting)))
-        _Loop(setting, options, seed, training).run(rng, most_s, report)
+        _Loop(setting, options, seed, training).run(rng, report)
     return training
 
 
@@ -112,7 +112,6 @@ class _Loop:
     def run(
         self,
         rng: np.random.Generator,
-        most_s: float | None,
         report: Callable[[Training], None] | None,
     ) -> None:
         began = time.monotonic()
@@ -123,7 +122,7 @@ class _Loop:
                 apply_gradients(self._optimizer)
                 self._optimizer.zero_grad()
             spent = time.monotonic() - began
-            late = most_s is not None and spent >= most_s
+            late = is_over()
             if done % self._options.test_every == 0 or late:
                 self._training.curve.append(self._point(done, spent, recent))
                 recent = []
