@@ -32,8 +32,8 @@
 #                 its processes may still be at it; then reason= is Slurm's, if it says one. A link that was killed
 #                 outright leaves none.
 #   handover.K    job= of the successor that asks link K to end, grace= (seconds), asked=; gone= once it has ended;
-#                 cut=, by= where that took too long and it was cancelled (by: grace, max-overlap); work= and to=, when
-#                 the successor's script started, and its number.
+#                 cut=, by= where that took too long and it was cancelled (by: grace, max-overlap); to=, the number of the
+#                 successor whose script started.
 #                 job=pause: mirage pause --now asked
 #   ready.K       the script of link K creates it as $MIRAGE_READY_FILE: a service once it is healthy, so that link K
 #                 takes over; a training program once it goes on where the last link stopped, so that the cost is known
@@ -1076,7 +1076,7 @@ m_start() { # ARGUMENTS...
     m_work=$(m_now)
     m_run_script "$@" <&3 3<&- &
     m_child=$! m_script=$!
-    [ -z "$m_took_from" ] || { m_note "$m_took_from" to "$m_seg"; m_note "$m_took_from" work "$m_work"; }
+    [ -z "$m_took_from" ] || m_note "$m_took_from" to "$m_seg"
     for m_signal in $m_early; do m_on_signal "$m_signal"; done
 }
 

@@ -470,6 +470,7 @@ def test_a_chains_short_links_are_counted_for_its_policy(store):
     store.save_link(replace(third, job_id=10, eligible_s=7995, state=JobState.RUNNING))
     _, observation = observed(jobs, store)
     assert observation.short_handovers == 2
+    assert observation.idle_s == 10 + 360, "the end of link 2 came first, and a start takes time"
 
 
 def past_link(segment, start_s, end_s):

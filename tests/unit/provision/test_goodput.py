@@ -127,6 +127,8 @@ def test_after_short_links_a_predecessor_runs_for_a_quarter_of_its_time():
     for remaining_h, action in ((37, Action.WAIT), (36, Action.RELEASE)):
         later = train(remaining_h * HOUR, [sample(60 * HOUR)] * 9)
         assert GOODPUT.decide(replace(later, short_handovers=2)).action is action
+    idle = replace(later, short_handovers=2, idle_s=HOUR)
+    assert GOODPUT.decide(idle).action is Action.WAIT, "its work began an hour after its job"
 
 
 def queued(number, eligible_s, limit_h):
