@@ -525,9 +525,11 @@ m_submit_as_paused() { # SEGMENT PREDECESSOR ARGUMENTS...: sets m_id
     fi
 }
 
+m_has_slurm() { m_slurm sh -c 'command -v squeue' >/dev/null; }
+
 m_silent() { # in place of sbatch's own words
     m_text="Slurm does not answer"
-    m_slurm sh -c 'command -v squeue' >/dev/null || m_text="squeue is not found here. If this runs in a container, start \
+    m_has_slurm || m_text="squeue is not found here. If this runs in a container, start \
 only the program in it (srun --container-image); else submit with --up-front"
     echo "$m_text" >"$m_dir/.sbatch.$m_job"
 }
@@ -643,6 +645,12 @@ m_queue_next() { # ARGUMENTS...: tries until it is queued for good, or fails as 
 
 m_queue_at_end() { # ARGUMENTS...: succeeds once it is queued for good. What may pass is waited for until near the limit
     m_pause=2 m_said='' m_tried=$(m_now)
+    if ! m_has_slurm; then # nothing to wait for
+        [ ! -e "$m_dir/queued.$m_next" ] || return 0
+        m_silent
+        m_tell_refusal "$m_next"
+        return 1
+    fi
     until { [ -n "$m_saved" ] || m_was_saved || [ ! -e "$m_dir/queued.$m_next" ]; } && m_queue_once "$@"; do
         ! m_is_paused || return 1
         m_tell_refusal "$m_next"

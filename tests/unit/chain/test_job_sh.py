@@ -492,15 +492,20 @@ def test_a_script_that_ends_its_own_group_ends_as_any_other(rig: Rig, end: str) 
     assert over[0] == "failed", "a crash loop is seen"
 
 
-def test_a_link_without_slurms_commands_says_so(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_queued", [True, False])
+def test_a_link_without_slurms_commands_says_so_and_does_not_hold_its_nodes(
+    rig: Rig, is_queued: bool
+) -> None:
     """In a container, say."""
-    monkeypatch.setattr("mirage.chain.script.WRITE_PATIENCE_S", 1)
     rig.script("true")
+    if is_queued:
+        rig.queue(12, 2, 11)
     for name in ("squeue", "sbatch"):
         (rig.root / "bin" / name).unlink()
     quick_sleep(rig)
+    err = rig.run(1, 11, PATH=f"{rig.root / 'bin'}:{without_slurm(rig)}")[2]
     said = f"`mirage resume {CHAIN}` does it: squeue is not found here"
-    assert said in rig.run(1, 11, PATH=f"{rig.root / 'bin'}:{without_slurm(rig)}")[2]
+    assert (said in err) is not is_queued
 
 
 @every_shell
