@@ -7,10 +7,10 @@ seconds, UTC), sizes are nodes. Slurm's words are used for Slurm's things.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from mirage.reasons import COMPETING, kind_of
 
@@ -453,9 +453,10 @@ class Chain:
     """What its jobs are called in Slurm; empty: no cycle saw one in the queue."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """One time that a link's job ran, after which Slurm requeued it."""
+class Run(NamedTuple):
+    """One time that a link's job ran, after which Slurm requeued it. Fields as a link's; the store
+    has them in this order.
+    """
 
     submit_s: int
     eligible_s: int | None
@@ -507,7 +508,7 @@ class Link:
         """All runs, oldest first, each as a link of its own; the last may not have begun."""
         if not self.runs:
             return [self]
-        runs = [replace(self, runs=(), **_values_of(run)) for run in self.runs]
+        runs = [replace(self, runs=(), **run._asdict()) for run in self.runs]
         runs.append(replace(self, runs=()))
         return [runs[0], *(replace(run, released_s=None) for run in runs[1:])]
 
@@ -534,10 +535,6 @@ class Link:
         """
         limit_s = expected_limit_s(self.time_limit_s, self.lead_s)
         return None if self.start_s is None or limit_s is None else self.start_s + limit_s
-
-
-def _values_of(run: Run) -> dict[str, Any]:
-    return {field.name: getattr(run, field.name) for field in fields(run)}
 
 
 class ActingMode(str, Enum):

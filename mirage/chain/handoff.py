@@ -34,11 +34,6 @@ class Handoff:
         """Slurm requeued the link: no other one took over."""
         return self.link.job_id == self.predecessor.job_id
 
-    @property
-    def node_hours_wasted(self) -> float:
-        """Node-hours held twice."""
-        return self.overlap_s * self.predecessor.nodes / 3600
-
 
 def handoffs(links: Sequence[Link]) -> list[Handoff]:
     """Of all links that started after a predecessor which is over, by segment. A link that Slurm

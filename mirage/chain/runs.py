@@ -87,7 +87,8 @@ def with_past(before: Link, told: Sequence[Link], chain: Iterable[Link]) -> Link
         if not (runs and _is_passed(runs[-1], run, later)):
             runs.append(run)
     last = runs.pop()
-    return replace(last, released_s=before.released_s, runs=tuple(map(_run_of, runs)))
+    earlier = tuple(Run._make(getattr(run, name) for name in Run._fields) for run in runs)
+    return replace(last, released_s=before.released_s, runs=earlier)
 
 
 def _is_of(known: Link, told: Link) -> bool:
@@ -119,17 +120,4 @@ def _is_passed(before: Link, run: Link, later: Sequence[Link]) -> bool:
         and (run.start_s is None or other.start_s <= run.start_s)
         and (other.end_s is None or before.end_s is None or other.end_s > before.end_s)
         for other in later
-    )
-
-
-def _run_of(link: Link) -> Run:
-    assert link.start_s is not None
-    assert link.end_s is not None
-    return Run(
-        submit_s=link.submit_s,
-        eligible_s=link.eligible_s,
-        start_s=link.start_s,
-        end_s=link.end_s,
-        state=link.state,
-        exit_code=link.exit_code,
     )

@@ -99,7 +99,7 @@ def _serve_once(options: ServiceOptions) -> bool:
     nothing to do while another agent of its user is at work.
     """
     level, is_agent = options.config.daemon.log_level, options.only_user is not None
-    shown = logs.set_up_for_cron(level) if is_agent else logs.set_up(level)
+    show_log = logs.set_up_for_cron(level) if is_agent else logs.set_up(level).flush
     allow_files()
     try:
         with contextlib.ExitStack() as stack:
@@ -110,7 +110,7 @@ def _serve_once(options: ServiceOptions) -> bool:
         log.info("nothing to do: %s", error)
         return True
     if not done:
-        shown.flush()
+        show_log()
     return done
 
 

@@ -8,11 +8,11 @@ goes elsewhere still has the variable.
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import sys
-from collections.abc import Mapping
-from logging.handlers import MemoryHandler
+from collections.abc import Callable, Mapping
 from typing import TextIO
 
 LEVELS = {
@@ -23,8 +23,6 @@ LEVELS = {
 }
 _PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
 _DEBUG = 7
-MOST_HELD = 100_000
-"""Lines of one cycle that are held back."""
 
 
 class JournalFormatter(logging.Formatter):
@@ -62,34 +60,33 @@ def as_error(words: str, stream: TextIO, environ: Mapping[str, str]) -> str:
     return "\n".join(mark + line for line in words.splitlines())
 
 
-def handler_for(stream: TextIO, environ: Mapping[str, str]) -> logging.Handler:
+def handler_for(stream: TextIO, environ: Mapping[str, str]) -> logging.StreamHandler[TextIO]:
     handler = logging.StreamHandler(stream)
     plain = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
     handler.setFormatter(JournalFormatter() if goes_to_journal(stream, environ) else plain)
     return handler
 
 
-def set_up(level: str) -> logging.Handler:
+def set_up(level: str) -> logging.StreamHandler[TextIO]:
     """Sends the log of ``level`` (of `LEVELS`) and above to the error stream, for the whole
     process.
     """
-    return _set_up(level, handler_for(sys.stderr, os.environ))
-
-
-def set_up_for_cron(level: str) -> logging.Handler:
-    """As `set_up`. But what is logged is held back until the handler that this returns is flushed,
-    unless people read it or ask for details: cron sends a mail of what a program prints.
-    """
-    if sys.stderr.isatty() or level == "debug":
-        return set_up(level)
-    shown = handler_for(sys.stderr, os.environ)
-    return _set_up(level, MemoryHandler(MOST_HELD, logging.CRITICAL + 1, shown, flushOnClose=False))
-
-
-def _set_up(level: str, handler: logging.Handler) -> logging.Handler:
+    handler = handler_for(sys.stderr, os.environ)
     logging.basicConfig(level=LEVELS[level], handlers=[handler])
     logging.getLogger("alembic").setLevel(logging.WARNING)
     # A connection that breaks as it is given back is a traceback to it; the store says in a line
     # what is away.
     logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
     return handler
+
+
+def set_up_for_cron(level: str) -> Callable[[], object]:
+    """As `set_up`. But what is logged is held back until what this returns is called, unless people
+    read it or ask for details: cron sends a mail of what a program prints.
+    """
+    handler = set_up(level)
+    if sys.stderr.isatty() or level == "debug":
+        return str
+    held_back = io.StringIO()
+    handler.setStream(held_back)
+    return lambda: sys.stderr.write(held_back.getvalue())

@@ -21,6 +21,7 @@ import pytest
 import torch
 
 from tests.slurm.site import ALICE, BUSY, PYTHON, ROOT, until
+from tests.slurm.truth import assert_history_is_slurms, history_of
 
 pytestmark = pytest.mark.slurm
 
@@ -93,6 +94,14 @@ def run(site, path):
     return start
 
 
+@pytest.fixture
+def observer(service):
+    """The site's daemon, which only looks."""
+    service.configure(mode="observe")
+    with service.running():
+        yield service
+
+
 ARGS = {
     "train": " --steps 400 --step-s $pace\n",
     "lightning_train": " --steps 200 --step-s $pace\n",
@@ -141,6 +150,14 @@ class Run:
         assert (folder / "done").exists()
         for number in range(1, segment + 1):
             assert (folder / f"ready.{number}").exists(), "it says when its work goes on"
+
+    def history_is_slurms(self, observer) -> dict:
+        """`mirage history` says what `sacct -D` says, field by field."""
+        jobs = [ids[0] for ids in self.site.chain_jobs(ALICE, self.chain).values()]
+        ran = [job for job in jobs if self.site.job(job).get("NodeList", "(null)") != "(null)"]
+        until(lambda: history_of(self.site, self.chain)["state"] == "done", 60, "the chain's end")
+        assert observer.process.poll() is None
+        return assert_history_is_slurms(self.site, self.chain, ran)
 
     def _told(self) -> str:
         return self.log.read_text()[-2000:] if self.log.exists() else "no output"
@@ -193,7 +210,9 @@ def test_pytorch_three_links_end_with_the_bits_of_one_uninterrupted_run(site, ru
     assert bits(ends[0]) == bits(ends[1])
 
 
-def test_lightning_requeues_itself_and_its_successor_goes_on_from_what_it_saved(site, run):
+def test_lightning_requeues_itself_and_its_successor_goes_on_from_what_it_saved(
+    site, run, observer
+):
     lightning = run("--segments=2", "--signal=USR1@60", command="srun python3 lightning_train.py")
     lightning.wait_for("begin 1")
     # Lightning takes the signal once it trains; one that came before would end it without a
@@ -217,6 +236,9 @@ def test_lightning_requeues_itself_and_its_successor_goes_on_from_what_it_saved(
         lambda: site.state(lightning.jobs[0]) == "COMPLETED", 90, "the requeued link, which leaves"
     )
     assert lightning.journal() == journal
+    told = lightning.history_is_slurms(observer)
+    assert told["links"][0]["state"] == "REQUEUED"
+    assert told["links"][0]["end"] - told["links"][0]["start"] > 0
 
 
 def test_a_service_hands_its_port_over_without_a_lost_request(site, run, tmp_path):
@@ -255,7 +277,7 @@ def test_a_service_hands_its_port_over_without_a_lost_request(site, run, tmp_pat
     print(f"{client.count} requests, the slowest {client.slowest_s:.3f} s")
 
 
-def test_submitits_result_is_that_of_all_links(site, path, tmp_path):
+def test_submitits_result_is_that_of_all_links(site, path, observer, tmp_path):
     folder, log = site.home(ALICE) / "run", tmp_path / "submitit.log"
     shutil.rmtree(folder, ignore_errors=True)
     program = str(site.folder / "examples" / "submitit_chain.py")
@@ -276,6 +298,7 @@ def test_submitits_result_is_that_of_all_links(site, path, tmp_path):
     finally:
         program_run.terminate()
     assert log.read_text().splitlines()[-1] == "result: 120"
+    run.history_is_slurms(observer)
     assert [entry for entry in run.journal() if "save" not in entry] == [
         f"{what} {link}" for link in (1, 2) for what in ("begin", "end")
     ]

@@ -157,7 +157,7 @@ def test_a_link_comes_back_as_it_was_saved(followed: ChainStore) -> None:
         lead_s=300,
         reason="",
         dependency="after:11",
-        runs=(RUN, replace(RUN, start_s=9, state=JobState.PREEMPTED)),
+        runs=(RUN, RUN._replace(start_s=9, state=JobState.PREEMPTED)),
     )
     followed.save_link(full)
     assert followed.links("alice", "c1") == [full]
