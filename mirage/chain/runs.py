@@ -54,7 +54,7 @@ def link_after(link: Link, job: Job) -> Link:
         nodes=job.nodes,
         submit_s=job.submit_s,
         eligible_s=job.eligible_s,
-        start_s=job.start_s,
+        start_s=start_of(job, link),
         end_s=job.end_s,
         exit_code=job.exit_code,
         reason=job.reason if job.is_pending else "",

@@ -56,7 +56,9 @@ class Metrics(Observer):
         self._elastic_gpus = self._gauge("elastic_gpus", "GPUs of these tasks", "share")
         self._decisions = self._counter("decisions", "Decisions", "policy", "action")
         self._releases = self._counter("releases", "Releases, by how they came out", "outcome")
-        self._interruption_s = self._histogram("interruption_seconds", "Of each handover", GAPS_S)
+        self._interruption_s = self._histogram(
+            "interruption_seconds", "Of each handover or requeue", GAPS_S
+        )
         self._overlap_s = self._histogram("overlap_seconds", "Of each handover", GAPS_S)
         self._drift = self._gauge(
             "drift", "Whether the model no longer fits (mirage retrain), by why", "why"
@@ -124,7 +126,8 @@ class Metrics(Observer):
         self._chains.set(active_chains)
         for handover in handovers:
             self._interruption_s.observe(handover.interruption_s)
-            self._overlap_s.observe(handover.overlap_s)
+            if not handover.is_requeue:
+                self._overlap_s.observe(handover.overlap_s)
 
     def cycle_ended(self, succeeded: bool, seconds: float, now_s: int) -> None:
         self._cycles.labels("true" if succeeded else "false").inc()

@@ -154,7 +154,7 @@ class Run:
     def history_is_slurms(self, observer) -> dict:
         """`mirage history` says what `sacct -D` says, field by field."""
         jobs = [ids[0] for ids in self.site.chain_jobs(ALICE, self.chain).values()]
-        ran = [job for job in jobs if self.site.job(job).get("NodeList", "(null)") != "(null)"]
+        ran = [job for job in jobs if self.site.job(job).get("NodeList") not in ("", "(null)")]
         until(lambda: history_of(self.site, self.chain)["state"] == "done", 60, "the chain's end")
         assert observer.process.poll() is None
         return assert_history_is_slurms(self.site, self.chain, ran)

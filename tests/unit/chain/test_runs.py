@@ -115,6 +115,7 @@ def test_a_requeued_job_that_leaves_its_nodes_keeps_its_start():
     assert start_of(leaving, None) == 190
     assert start_of(record(1, S.COMPLETING, 191, 220), FIRST) == 220
     assert start_of(record(1, S.RUNNING, 0, 12), FIRST) == 12, "its nodes were booting"
+    assert link_of_runs(FIRST, [leaving], [FIRST]).start_s == 10
 
 
 def test_a_run_that_accounting_does_not_have_yet_stays_as_the_cycles_saw_it():
