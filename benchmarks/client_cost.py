@@ -1,11 +1,11 @@
 """CPU and wall time of what users call, beside Slurm's own commands, in one run, in turn, median of
 the rounds.
 
-    scripts/slurm-up && .venv/bin/python -m benchmarks.client_cost [--rounds 15] [--jobs 1000]
+    scripts/slurm-up && .venv/bin/python -m benchmarks.client_cost [--rounds 15] [--jobs 1000] [--keep]
 
 CPU time is that of the command and all that it runs (squeue, sbatch), user and system. `env` is how
 all of them are started as a user; it is not taken off. ``--jobs``: so many jobs of another user
-wait meanwhile. A chain has two links.
+wait meanwhile. A chain has two links. With ``--keep`` the result goes to client_cost.json.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
+from benchmarks.sim_common import HERE, machine, write_json
 from tests.slurm.site import ALICE, CAROL, OPERATOR, Site, the_site, until
 
+KEPT = HERE / "client_cost.json"
 LATER = "--begin=now+1hour"
 """Never starts: only the submission is timed."""
 
@@ -61,6 +63,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--jobs", type=int, default=1000)
+    parser.add_argument("--keep", action="store_true", help=f"writes {KEPT.name}")
     args = parser.parse_args()
     site = the_site()
     if not os.environ.get("MIRAGE_SLURM_INSTALLED"):
@@ -94,7 +97,7 @@ def main() -> None:
         "mirage-submit": ("mirage-submit", "--segments=2", LATER, plain),
         **asks,
     }
-    show(site, args.rounds, "neither daemon nor agent", calls)
+    found = {"alone": show(site, args.rounds, "neither daemon nor agent", calls)}
     with TemporaryDirectory(dir="/var/tmp") as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -108,19 +111,24 @@ def main() -> None:
             subprocess.run(["chown", f"{OPERATOR}:", str(path)], check=True)
         (folder / "log").touch()
         with service(site, ALICE, folder, "agent", "--poll", "10min"):
-            show(site, args.rounds, "one's agent runs", asks)
+            found["agent"] = show(site, args.rounds, "one's agent runs", asks)
         (folder / "log").write_text("")
         with service(site, OPERATOR, folder, "daemon", "--config", str(config)):
-            show(
+            found["daemon"] = show(
                 site,
                 args.rounds,
                 "the site's daemon runs",
                 {**asks, "mirage-submit": calls["mirage-submit"]},
             )
     site.cancel_all()
+    if args.keep:
+        write_json(KEPT, {**found, "rounds": args.rounds, "jobs": args.jobs, "machine": machine()})
 
 
-def show(site: Site, rounds: int, title: str, calls: dict[str, tuple[str, ...]]) -> None:
+def show(
+    site: Site, rounds: int, title: str, calls: dict[str, tuple[str, ...]]
+) -> dict[str, dict[str, float]]:
+    """Prints and returns the medians, in ms."""
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
     for _ in range(rounds):
         for name, words in calls.items():
@@ -129,11 +137,16 @@ def show(site: Site, rounds: int, title: str, calls: dict[str, tuple[str, ...]])
         f"{title}: median of {rounds}, ms ({os.getloadavg()[0]:.0f} processes wanted the"
         f" {os.cpu_count()} cores)"
     )
-    for name, times in found.items():
-        print(
-            f"  {name:28} CPU {median(cpu for cpu, _ in times):5.0f}   wall"
-            f" {median(wall for _, wall in times):5.0f}"
-        )
+    medians = {
+        name: {
+            "cpu_ms": median(cpu for cpu, _ in times),
+            "wall_ms": median(wall for _, wall in times),
+        }
+        for name, times in found.items()
+    }
+    for name, each in medians.items():
+        print(f"  {name:28} CPU {each['cpu_ms']:5.0f}   wall {each['wall_ms']:5.0f}")
+    return medians
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """What mirage-submit costs over plain sbatch: paired, alternating, median of the differences.
 
-    scripts/slurm-up && .venv/bin/python -m benchmarks.submit_overhead [--pairs 20]
+    scripts/slurm-up && .venv/bin/python -m benchmarks.submit_overhead [--pairs 20] [--keep]
 
-Compared is a chain of two links (two submissions) with two plain `sbatch` calls, and with one.
+Compared is a chain of two links (two submissions) with two plain `sbatch` calls, and with one. With
+``--keep`` the result goes to submit_overhead.json.
 """
 
 from __future__ import annotations
@@ -11,12 +12,16 @@ import argparse
 import time
 from statistics import median
 
+from benchmarks.sim_common import HERE, machine, write_json
 from tests.slurm.site import ALICE, the_site
+
+KEPT = HERE / "submit_overhead.json"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pairs", type=int, default=20)
+    parser.add_argument("--keep", action="store_true", help=f"writes {KEPT.name}")
     args = parser.parse_args()
     site = the_site()
     site.install()
@@ -45,6 +50,11 @@ def main() -> None:
         f"more than one sbatch: median {once:.0f} ms; more than two: median {twice:.0f} ms"
         f" ({args.pairs} pairs)"
     )
+
+    if args.keep:
+        found = {"sbatch_ms": median(plain), "mirage_submit_ms": median(chain)}
+        more = {"more_than_one_ms": once, "more_than_two_ms": twice, "pairs": args.pairs}
+        write_json(KEPT, {**found, **more, "machine": machine()})
 
 
 if __name__ == "__main__":
