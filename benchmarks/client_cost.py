@@ -75,7 +75,7 @@ def main() -> None:
     chain = site.script(
         ALICE,
         "chain.sh",
-        "#!/bin/sh\n#SBATCH -N1 -t5 -o /dev/null\n#MIRAGE --segments=2\nsleep 1\n",
+        "#!/bin/sh\n#SBATCH -N1 -t5 -o /dev/null\n#MIRAGE --segments=2 --again\nsleep 1\n",
     )
     filler = site.script(
         CAROL, "filler.sh", "#!/bin/sh\n#SBATCH -N1 -t5 -o /dev/null\nexec sleep 1\n"
@@ -94,7 +94,7 @@ def main() -> None:
         "sbatch": ("sbatch", LATER, plain),
         "mirage-sbatch, a plain job": ("mirage-sbatch", LATER, plain),
         "mirage-sbatch, a chain": ("mirage-sbatch", LATER, chain),
-        "mirage-submit": ("mirage-submit", "--segments=2", LATER, plain),
+        "mirage-submit": ("mirage-submit", "--again", "--segments=2", LATER, plain),
         **asks,
     }
     found = {"alone": show(site, args.rounds, "neither daemon nor agent", calls)}

@@ -14,7 +14,6 @@ others wait. With ``--keep`` the result replaces the one of that size in tick_co
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import random
 import resource
@@ -31,6 +30,7 @@ from benchmarks.sim_common import HERE, machine, write_json
 from mirage.chain.durations import format_time_limit
 from mirage.chain.tag import ChainTag, format_tag
 from mirage.config import PolicyConfig
+from mirage.daemon.app import calm_collector
 from mirage.daemon.audit import Audit
 from mirage.daemon.cycle import Daemon
 from mirage.daemon.restraint import Acting
@@ -306,7 +306,7 @@ def main() -> None:
     parser.add_argument("--keep", action="store_true", help=f"writes {KEPT.name}")
     args = parser.parse_args()
     now_s = StepClock.time_s
-    gc.freeze()  # as the service does
+    calm_collector()
     slurm = Slurm([] if args.cold else history(args.queued, now_s))
     cost = measured(slurm, queue(args.queued, args.chains, now_s), args.cycles, args.policy)
     peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from mirage.domain import Job, Mode, Penalties
 
@@ -72,6 +73,7 @@ class ChainTag:
     """What a handover costs; None: not known."""
 
 
+@lru_cache(maxsize=1 << 14)
 def parse_tag(comment: str) -> ChainTag | None:
     """The tag at the start of a job's comment; None: there is none, or something about it is not as
     it should be.

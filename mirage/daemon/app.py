@@ -82,8 +82,7 @@ def serve(options: ServiceOptions) -> bool:
         service = _Service(options, stack)
         service.listen()
         service.log_start()
-        # What is loaded by now stays: the collector need not go through it in every cycle.
-        gc.freeze()
+        calm_collector()
         # Where a terminal hangs up, that ends the service, as it does other programs.
         may_reload = None if os.isatty(0) else reload.is_good
         is_due = NewChains(chains_folder()) if options.only_user is not None else None
@@ -112,6 +111,14 @@ def _serve_once(options: ServiceOptions) -> bool:
     if not done:
         show_log()
     return done
+
+
+def calm_collector() -> None:
+    """Python's collector leaves out what is loaded by now, and does not count the jobs of each cycle:
+    they are in no circles.
+    """
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
 
 
 class _Service:

@@ -23,7 +23,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from typing import NamedTuple, NoReturn, TypeVar
 
 import hostlist
@@ -619,7 +619,7 @@ def _framed(text: str, nonce: str) -> Iterator[tuple[int, list[str]]]:
     if text and (not count or count % width or not _is_between(rest)):
         line = text.count("\n") + 1 if count else 1
         _nonsense("squeue", line, rest, "cut short, or something foreign in it")
-    line, pieces = 1, _pieces(text, nonce)
+    line, pieces = 1, chain.from_iterable(_blocks(text, nonce))
     for number, fields in enumerate(iter(lambda: list(islice(pieces, width)), [])):
         before, newline, fields[0] = fields[0].rpartition("\n")
         if number and not newline:
@@ -646,7 +646,7 @@ def _note_lines(command: str, number: int, lines: Iterable[str]) -> None:
         note_once(f"{command}: a line that is no row of it is left out: {_shown(line)}")
 
 
-def _pieces(text: str, end: str) -> Iterator[str]:
+def _blocks(text: str, end: str) -> Iterator[list[str]]:
     """What stands before each ``end``. Not all at once: 100,000 jobs have two million pieces."""
     first = 0
     while True:
@@ -654,7 +654,7 @@ def _pieces(text: str, end: str) -> Iterator[str]:
         last = last if last >= 0 else text.rfind(end, first)
         if last < 0:
             return
-        yield from text[first:last].split(end)
+        yield text[first:last].split(end)
         first = last + len(end)
 
 
