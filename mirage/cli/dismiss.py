@@ -13,6 +13,7 @@ from mirage.daemon.report import is_news
 from mirage.daemon.socket import ask
 from mirage.domain import ChainState
 from mirage.errors import ClusterError, InputError
+from mirage.figures.words import listed
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,13 +52,13 @@ def _is_over(chain: str) -> bool:
 
 
 def _dismiss(chain: str) -> None:
-    folder, where = chain_folder(chain), []
+    folder, where = chain_folder(chain), list[str]()
     if folder.is_dir():
         try:
             mark_dismissed(folder, int(time.time()))
         except OSError as error:
             raise ClusterError(f"can't write to the chain's folder {folder}: {error}") from error
-        where.append("status and top")
+        where += ["status", "top"]
     try:
         ask(socket_path(), {"ask": "dismiss", "chain": chain})
         where.append("the daemon's page")
@@ -66,4 +67,4 @@ def _dismiss(chain: str) -> None:
     if not where:
         raise InputError(f"chain {chain}: {folder} is not there, and no daemon knows it.")
     shown = "`mirage status --all` still lists it"
-    print(f"chain {chain} is put away from {' and '.join(where)}; {shown}.")
+    print(f"chain {chain} is put away from {listed(where)}; {shown}.")

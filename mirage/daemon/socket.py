@@ -243,4 +243,6 @@ def _is_answer(asked: str, reply: object) -> bool:
             return True
         case "intake", {"most": int(), "over": dict()}:
             return True
+        case "dismiss", {"dismissed": str()}:
+            return True
     return False

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mirage.daemon.dismissed import Dismissed
-from mirage.daemon.socket import Source, answer
+from mirage.daemon.socket import Source, answer, ask, serving
 from mirage.domain import Chain, ChainState
 from mirage.errors import InputError
 from mirage.store.memory import MemoryStore
@@ -34,6 +34,13 @@ def test_it_outlives_the_service(tmp_path: Path, user: str | None) -> None:
     assert not Dismissed().has(CHAIN)
     file.write_text('{"ann/abcdef12": "soon"}')
     assert not Dismissed(file=file).has(CHAIN), "a damaged file costs what was in it"
+
+
+def test_the_daemon_answers_by_its_socket(tmp_path: Path) -> None:
+    site, path = source(tmp_path / "dismissed.json"), tmp_path / "s"
+    with serving(path, site):
+        assert ask(path, {"ask": "dismiss", "chain": "abcdef12"}) == {"dismissed": "abcdef12"}
+    assert site.dismissed.has(CHAIN)
 
 
 def test_of_others_and_of_chains_that_go_on_nothing_is_put_away(tmp_path: Path) -> None:
