@@ -726,31 +726,3 @@ def _scalar(value: Any, hint: Any, where: str) -> Any:
     if isinstance(value, int) and not 0 <= value < MAX_WHOLE:
         raise ProtocolError(f"{where}: {value} is out of range.")
     return float(value) if hint is float else value
-
-
-__all__ = [kind.__name__ for kind in KINDS.values()] + [
-    "KINDS",
-    "PROTOCOL",
-    "ROLES",
-    "SERVER",
-    "WORKER",
-    "ALL_REDUCE",
-    "PLANES",
-    "SERVERS",
-    "MemberStatus",
-    "Node",
-    "Parameter",
-    "Peer",
-    "ProtocolError",
-    "SavedSlices",
-    "TrainingJob",
-    "WorkerShare",
-    "check_endpoint",
-    "check_name",
-    "decode",
-    "encode",
-    "from_record",
-    "joined",
-    "split",
-    "to_record",
-]
