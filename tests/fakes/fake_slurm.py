@@ -177,7 +177,7 @@ def squeue(state: dict[str, Any], args: list[str], user: str) -> None:
 
 def _squeue_field(job: Job, name: str) -> str:
     dependency = ",".join(f"afterany:{pred}(unfulfilled)" for pred in job["dependency"])
-    queued = "Dependency" if job["dependency"] else "Resources"
+    queued = "Dependency" if job["dependency"] else job.get("reason", "Resources")
     days, rest = divmod(job["limit"], 86400)
     return {
         "JobID": str(job["id"]),

@@ -110,7 +110,7 @@ class StartSources:
     def _snapshot(self) -> Snapshot:
         snapshot = self.cluster.snapshot()
         for each in of_snapshot(snapshot):
-            if each.kind != RESERVED:  # the answer says it
+            if each.kind != RESERVED or not self._reserved:  # else the answer says it
                 self.warn(f"Slurm's answers disagree: {each}. {each.why}")
         return snapshot
 
