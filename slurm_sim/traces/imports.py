@@ -405,6 +405,8 @@ def _csv_columns(batch: Batch, chosen: dict[str, tuple[str, float]]) -> dict[str
             result[name] = batch.columns[chosen[name][0]]
         else:
             result[name] = numbers(name)
+    if {"exit_code", "state"} <= result.keys() and _are_stored(batch.columns[chosen["state"][0]]):
+        result["exit_code"] = list(map(_exit_code, result["exit_code"]))
     for name in {"start", "end", "eligible"} & result.keys():
         # slurmdbd's tables have 0 for a time that has not come.
         not_yet = (result[name] == 0) & (result["submit"] > 0)
@@ -423,6 +425,16 @@ def _csv_columns(batch: Batch, chosen: dict[str, tuple[str, float]]) -> dict[str
         if name in ("user", "partition", "state", "start", "end", "timelimit_s", "gpus", "cpus"):
             result.setdefault(name, [""] * rows if kind == "text" else np.full(rows, np.nan))
     return result
+
+
+def _are_stored(states: Sequence[str]) -> bool:
+    """Whether they are those of a table of slurmdbd."""
+    return all(text.strip().isdecimal() for text in states)
+
+
+def _exit_code(text: str) -> str:
+    """As sacct shows what slurmdbd stores, the status of wait(2): 256 is 1:0."""
+    return f"{int(text) >> 8}:{int(text) & 0x7F}" if text.isdecimal() else text
 
 
 def _stored_states(batch: Batch, theirs: str) -> NDArray[np.object_]:

@@ -577,7 +577,10 @@ def test_lines_that_are_not_utf_8_are_counted(tmp_path: Path) -> None:
 
 def test_a_table_of_slurmdbd_as_csv(tmp_path):
     """States by number, INFINITE and NO_VAL as they are stored, and 0 for a time to come."""
-    head = "id_job,timelimit,time_submit,time_eligible,time_start,time_end,state,nodes_alloc,cpus_req\n"
+    head = (
+        "id_job,timelimit,time_submit,time_eligible,time_start,time_end,state,nodes_alloc,cpus_req"
+        ",exit_code\n"
+    )
     rows = [
         "100,1440,1609459200,1609459200,1609459260,1609462860,3,1,40",
         "101,4294967295,1609459200,1609459200,1609459260,1609462860,5,2,4294967294",
@@ -588,7 +591,9 @@ def test_a_table_of_slurmdbd_as_csv(tmp_path):
         "108,60,1609459200,1609459200,1609459260,1609462860,77,1,40",
     ]
     path = tmp_path / "job_table.csv"
-    path.write_text(head + "\n".join(rows) + "\n")
+    codes = ["0", "256", "15", "0", "0", "0", "0"]
+    lines = [f"{row},{code}\n" for row, code in zip(rows, codes, strict=True)]
+    path.write_text(head + "".join(lines))
     names = {"job_id": "id_job", "cpus": "cpus_req", "nodes": "nodes_alloc"}
     names["timelimit_s"] = "timelimit:min"
     names |= {name: f"time_{name}" for name in ("submit", "eligible", "start", "end")}
@@ -605,6 +610,7 @@ def test_a_table_of_slurmdbd_as_csv(tmp_path):
     assert jobs["timelimit_s"].fillna(-1).tolist() == [86_400, -1, 600, 3600, 3600, 3600]
     assert np.isnan(jobs["cpus"].to_numpy(float, na_value=np.nan)[1])
     assert jobs[["start", "end"]].isna().sum().tolist() == [2, 2]
+    assert jobs["exit_code"].tolist()[:3] == ["0:0", "1:0", "0:15"]
     assert done.left_out == 1
     assert any("a state like COMPLETED, or its number" in note for note in done.notes)
     assert done.notes["end 0, taken as not yet"] == 2
