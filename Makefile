@@ -37,5 +37,5 @@ $(DEMO): pyproject.toml constraints.txt $(CORE)
 	@touch $@
 
 $(READY): pyproject.toml constraints.txt $(CORE)
-	@scripts/install sim train elastic elastic-allreduce placement web top postgresql mariadb examples dev
+	@scripts/install sim train elastic placement web top postgresql mariadb examples dev
 	@touch $(DEMO) $@
