@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import Enum
 
 from mirage.assess.assessment import SiteAssessment
@@ -56,7 +56,10 @@ def headline(found: SiteAssessment) -> str:
         return f"Whether Mirage is worth it can't be told: {why}"
     worths = [worth(row) for row in rows]
     if Worth.TOO_FEW not in worths and not _is_certain(found):
-        return "Whether Mirage is worth it depends on priorities, which the history does not tell"
+        return (
+            "Whether Mirage is worth it depends on priorities, which the history does not tell. By"
+            f" {ASSUMED}: {_all_sizes(found, rows)}"
+        )
     if len(set(worths)) > 1:
         cases = "; ".join(
             f"{each.value} {_size_words(found, row)}"
@@ -65,7 +68,7 @@ def headline(found: SiteAssessment) -> str:
         return f"It depends on the size of a chain: {cases}"
     begins = f" ({several(rows[0].begins, 'begin')} of chains)"
     few = begins if worths[0] is Worth.TOO_FEW else ""
-    return f"{VERDICTS[worths[0]]}{few}: {'; '.join(_size_words(found, row) for row in rows)}"
+    return f"{VERDICTS[worths[0]]}{few}: {_all_sizes(found, rows)}"
 
 
 def worth(row: ChainSummary) -> Worth:
@@ -80,6 +83,10 @@ def worth(row: ChainSummary) -> Worth:
     if gain.low > -FEW_GAIN and gain.high < FEW_GAIN:
         return Worth.LITTLE
     return Worth.UNCLEAR
+
+
+def _all_sizes(found: SiteAssessment, rows: Sequence[ChainSummary]) -> str:
+    return "; ".join(_size_words(found, row) for row in rows)
 
 
 def _size_words(found: SiteAssessment, row: ChainSummary) -> str:

@@ -404,7 +404,10 @@ def test_of_the_sites_own_scheduler_no_priorities_are_in_doubt(
     assert json.loads((out / "assessment.json").read_text())["chains_by_priorities"] == {}
 
 
-HANGS = "Whether Mirage is worth it depends on priorities, which the history does not tell"
+HANGS = (
+    "Whether Mirage is worth it depends on priorities, which the history does not tell. By age and"
+    " fair share: "
+)
 
 
 def row(nodes: int, before: float, spread: float | None = 0.005, begins: int = 8) -> ChainSummary:
@@ -467,7 +470,8 @@ def said(found: Any, by_age: Any) -> str:
     ],
 )
 def test_a_verdict_that_hangs_on_priorities_says_so(today, by_age, headline):
-    assert said(chains(row(2, today)), chains(row(2, by_age))) == headline
+    words = said(chains(row(2, today)), chains(row(2, by_age)))
+    assert words == headline or (headline == HANGS and words.startswith(f"{HANGS}on 2 nodes "))
 
 
 def test_no_verdict_comes_of_few_begins():
