@@ -214,26 +214,6 @@ class Stream:
             twin.submit(job, all_partitions(self.kinds, job.demand), job.submit_s)
         return twin
 
-    def with_runtimes(self, draw_s: Callable[[StreamJob, int], int]) -> Stream:
-        """A copy in which the jobs that are not over run for other times. ``draw_s``: of a job that
-        has run for so many seconds, in whole, both at speed 1; its limit holds as well.
-        """
-        twin = self.fork()
-        if twin._same_speed:
-            twin._same_speed = False
-            twin._watch()
-        for record in twin._sim.running():
-            job, kind = twin._of[record.job_id], twin._by_name[record.partition]
-            start_s = record.start_s or 0
-            ran_s = int((twin._sim.now_s - start_s) * kind.speeds[job.type])
-            drawn = replace(job, runtime_s=draw_s(job, ran_s))
-            end_s = max(start_s + drawn.runtime_in(kind), twin._sim.now_s + 1)
-            twin._sim.set_runtime_end(record.job_id, end_s)
-        for record in twin._sim.pending():
-            job = twin._of[record.job_id]
-            twin._of[record.job_id] = replace(job, runtime_s=draw_s(job, 0))
-        return twin
-
     def total_s(self) -> int:
         """Runs until all jobs are over; the sum of their completion times."""
         self._sim.run()
