@@ -18,6 +18,7 @@ KINDS = (
     "disk full",
     "clock jump",
     "PostgreSQL restarted",
+    "squeue lies",
 )
 QUIET_S = 2 * 3600
 """No fault begins in the last two hours, so that what is late can be made up for."""
@@ -43,6 +44,7 @@ def faults(each: int, hours: float, seed: int) -> list[Fault]:
         "slurmdbd away": (300, 3600),
         "disk full": (600, 3600),
         "PostgreSQL restarted": (60, 1200),
+        "squeue lies": (60, 1200),
     }
     found = []
     for kind in KINDS:
@@ -95,6 +97,8 @@ def begin(world: World, fault: Fault) -> Callable[[], None] | None:
             return world.held(
                 "postgresql", partial(world.databases, "stop"), partial(world.databases, "up")
             )
+        case "squeue lies":
+            return world.held("squeue", world.lies.touch, world.lies.unlink)
         case "clock jump":
             world.clock.jump(fault.amount_s)
     return None

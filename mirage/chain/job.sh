@@ -189,17 +189,18 @@ m_settle_length() {
     ! m_is_last && m_reaches || return 0
     m_segments=$m_seg
     m_write chain "$(sed "s/^segments=.*/segments=$m_seg/" "$m_dir/chain")"
-    m_tag_as_last
+    ! m_tag_as_last || m_tagged=1
     m_cancel_rest
     m_say "this is the last link: with it the chain has run for $(m_length_words)"
 }
 
-m_tag_as_last() { # so others see by this job's comment that no link follows it
-    m_tag=$(m_slurm squeue -h -a -j "$m_job" -o %k 2>/dev/null) || m_tag=
+m_tag_as_last() { # so others see by this job's comment that no link follows it. Fails if Slurm does not answer
+    m_tag=$(m_slurm squeue -h -a -j "$m_job" -o %k 2>/dev/null) || return 1
     case $m_tag in
+        "mirage/1 chain=$m_chain seg=$m_seg/$m_seg "*) ;;
         "mirage/1 chain=$m_chain seg=$m_seg/"*)
             m_tag=$(printf '%s\n' "$m_tag" | sed "s|^\(mirage/1 chain=$m_chain seg=$m_seg/\)[0-9]*|\1$m_seg|")
-            m_slurm scontrol update "JobId=$m_job" "Comment=$m_tag" >/dev/null 2>&1 || :
+            m_slurm scontrol update "JobId=$m_job" "Comment=$m_tag" >/dev/null 2>&1
             ;;
     esac
 }
@@ -626,6 +627,7 @@ m_queue_next() { # ARGUMENTS...: tries until it is queued for good, or fails as 
     m_try_submitting "$@"
     while [ -z "$m_stop" ]; do
         if m_is_last; then
+            [ -n "$m_tagged" ] || ! m_tag_as_last || m_tagged=1
             m_rest 5 # mirage extend may give the chain more
             continue
         fi
@@ -1183,7 +1185,7 @@ m_conclude() { # HOW ARGUMENTS...: ends the chain, or makes sure that it goes on
     fi
     m_is_over || return 0
     # A chain that is done early shows it by the successor that it cancels.
-    [ ! -e "$m_dir/done" ] || [ -e "$m_dir/queued.$m_next" ] || m_is_last || m_tag_as_last
+    [ ! -e "$m_dir/done" ] || [ -e "$m_dir/queued.$m_next" ] || m_tag_as_last || :
     m_follow_up
     m_cancel_rest
 }
@@ -1226,7 +1228,7 @@ m_main() { # SEGMENT PREDECESSOR ARGUMENTS...
             ;;
     esac
     m_seg=$1 m_pred=$2 m_next=$(($1 + 1)) m_job=$SLURM_JOB_ID m_restart=${SLURM_RESTART_COUNT:-0} m_started=$(m_now)
-    m_child='' m_took_from='' m_queuer='' m_helper='' m_work='' m_look_at=0 m_swept='' m_at_signal='' m_cannot_wait='' m_unwritten='' m_saved='' m_stranded=''
+    m_child='' m_took_from='' m_queuer='' m_helper='' m_work='' m_look_at=0 m_swept='' m_at_signal='' m_cannot_wait='' m_unwritten='' m_saved='' m_stranded='' m_tagged=''
     shift 2
     m_watch_signals
     m_read_length

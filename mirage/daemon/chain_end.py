@@ -10,7 +10,9 @@ from dataclasses import replace
 from mirage.chain.tag import may_be_link, parse_tag
 from mirage.domain import USED_UP_EXIT, Chain, ChainState, Job, JobState, Link
 
-LOST_AFTER_S = 300
+LOST_AFTER_S = 1200
+"""A link is lost once nobody has known it for so long: answers of squeue may be false for a time."""
+RECORDED_AFTER_S = 300
 """So long after all that is known of a chain, accounting has a link that was cancelled."""
 
 
@@ -23,13 +25,16 @@ def is_job_of(link: Link, job: Job) -> bool:
     return may_be_link(job, link.user, link.chain_id, link.segment)
 
 
-def is_lost(link: Link, others: Sequence[Link], now_s: int, *, is_taken: bool) -> bool:
+def is_lost(link: Link, others: Sequence[Link], now_s: int, missing_s: int) -> bool:
     """Whether a link of which neither slurmctld nor accounting knows an end was lost by a crash.
-    ``others``: of its chain. ``is_taken``: another job has its id. A link that had started is not
-    given up so soon, nor a lone one.
+
+    ``others``: of its chain. ``missing_s``: for how long nobody has known it. A link that had started
+    is not given up so soon, nor a lone one. What is known from a folder alone is judged by the end of
+    the link before.
     """
     ends_s = [other.end_s for other in others if other.end_s is not None]
-    is_late = is_taken or now_s - max([link.submit_s, *ends_s]) >= LOST_AFTER_S
+    is_recorded = now_s - max([link.submit_s, *ends_s]) >= RECORDED_AFTER_S
+    is_late = missing_s >= LOST_AFTER_S or (not link.partition and is_recorded)
     return is_late and not link.has_started and bool(others)
 
 

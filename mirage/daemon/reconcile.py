@@ -14,7 +14,14 @@ from dataclasses import dataclass, field, replace
 from mirage.chain.handoff import Handoff
 from mirage.chain.runs import by_job, is_requeued, link_of_runs
 from mirage.chain.tag import parse_tag
-from mirage.daemon.chain_end import chain_end, is_job_of, is_long_over, is_lost, lost_chain_end
+from mirage.daemon.chain_end import (
+    LOST_AFTER_S,
+    chain_end,
+    is_job_of,
+    is_long_over,
+    is_lost,
+    lost_chain_end,
+)
 from mirage.daemon.handover_log import HandoverLog
 from mirage.daemon.missed_links import Key, missing_since_s, read_answer
 from mirage.daemon.tick import (
@@ -54,6 +61,8 @@ class Reconciler:
         self._clock = clock
         self._only_user = only_user
         self._handovers = HandoverLog()
+        self._missing_s: dict[int, int] = {}
+        """Since when nobody knows these jobs."""
 
     def observe(self, snapshot: Snapshot) -> None:
         """Writes what Slurm shows now into the store. Raises ClusterError, StoreError."""
@@ -79,6 +88,8 @@ class Reconciler:
 
         ``actions``: saved ones of this cycle's tick. Raises ClusterError, StoreError.
         """
+        if not any(isinstance(action, LookUp) for action in actions):
+            self._missing_s = {}
         known = self._store.open_links()
         sightings = _Sightings({link.job_id for link in known if is_present(link, snapshot)})
         for action in actions:
@@ -127,8 +138,8 @@ class Reconciler:
             if job_id not in of_slurmctld and not job.state.is_over
         }
         if told is not None:
-            unknown = runaway | {link.job_id for link in gone} - found.keys()
-            self._forget([link for link in gone if link.job_id in unknown - of_slurmctld], shown)
+            unknown = (runaway | {link.job_id for link in gone} - found.keys()) - of_slurmctld
+            self._forget([link for link in gone if link.job_id in unknown], shown)
         sightings.runaway |= runaway
         sightings.present |= (set(found) | unreadable) - runaway
 
@@ -175,10 +186,13 @@ class Reconciler:
         """Drops links that a slurmctld took with it as it crashed. ``unknown``: nobody knows their
         end. ``shown``: ids that slurmctld has jobs of.
         """
+        now_s, ids = self._clock.now_s(), {link.job_id for link in unknown}
+        self._missing_s = {each: at_s for each, at_s in self._missing_s.items() if each in ids}
         for link in unknown:
             others = [each for each in self._store.links(link.user, link.chain_id) if each != link]
-            is_taken = link.job_id in shown
-            if not is_lost(link, others, self._clock.now_s(), is_taken=is_taken):
+            since_s = self._missing_s.setdefault(link.job_id, now_s)
+            missing_s = LOST_AFTER_S if link.job_id in shown else now_s - since_s
+            if not is_lost(link, others, now_s, missing_s):
                 continue
             where = f"chain {link.chain_id} of {link.user}: Slurm has lost link {link.segment}"
             log.warning("%s (job %d)", where, link.job_id)

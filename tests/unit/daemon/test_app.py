@@ -338,6 +338,26 @@ def test_a_lost_successor_whose_id_went_to_another_job_does_not_make_its_chain_d
     assert [link.segment for link in world.store.links("alice", "chain1")] == [1]
 
 
+def test_a_waiting_link_that_slurm_does_not_show_for_a_while_is_not_lost(monkeypatch):
+    """Answers may lack jobs for some minutes; a link that nobody knows for longer is."""
+    world = World(segments=5)
+    world.cycles(1, step_s=10)
+    shown = world.cluster.snapshot
+
+    def hidden(jobs):
+        return [job for job in jobs if job.job_id != world.second]
+
+    monkeypatch.setattr(
+        world.cluster, "snapshot", lambda: replace(it := shown(), jobs=tuple(hidden(it.jobs)))
+    )
+    monkeypatch.setattr(world.cluster, "jobs", lambda ids: {})
+    monkeypatch.setattr(world.cluster, "accounting", lambda *args: [])
+    world.cycles(2)
+    assert [link.segment for link in world.store.links("alice", "chain1")] == [1, 2]
+    world.cycles(1)
+    assert [link.segment for link in world.store.links("alice", "chain1")] == [1]
+
+
 def test_a_link_that_says_that_it_is_the_last_one_ends_its_chain_well(monkeypatch):
     """It was done before it had queued a successor, which it could have cancelled."""
     world = World(segments=5)
