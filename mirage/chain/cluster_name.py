@@ -16,6 +16,8 @@ from mirage.chain.folder import CHAIN_RECORD, chain_folder, read_record
 from mirage.errors import InputError
 
 PATIENCE_S = 3
+CONFS = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf")
+"""Where Slurm's commands look without `SLURM_CONF`; the second without configuration files."""
 _NAME = re.compile(r"^\s*ClusterName\s*=\s*(\w[\w.-]*)", re.MULTILINE | re.IGNORECASE | re.ASCII)
 
 
@@ -26,12 +28,17 @@ def cluster_name() -> str:
 
 @cache
 def _name(conf: str, _path: str) -> str:
-    try:
-        text = Path(conf).read_text(errors="replace") if conf else ""
-    except OSError:
-        text = ""
-    match = _NAME.search(text) or _NAME.search(_asked())
+    """From the file first: it is there while slurmctld is away."""
+    found = (_NAME.search(_text(file)) for file in ([conf] if conf else CONFS))
+    match = next(filter(None, found), None) or _NAME.search(_asked())
     return match[1].lower() if match else ""
+
+
+def _text(file: str) -> str:
+    try:
+        return Path(file).read_text(errors="replace")
+    except OSError:
+        return ""
 
 
 def _asked() -> str:
