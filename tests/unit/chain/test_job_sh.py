@@ -727,11 +727,15 @@ def test_a_link_that_its_user_cancelled_is_not_queued_again(
     assert len(rig.log("sbatch")) == 1
 
 
+@pytest.mark.parametrize("is_done_before", [False, True])
 def test_a_chain_that_is_done_before_it_has_a_successor_says_so_in_its_jobs_comment(
-    rig: Rig,
+    rig: Rig, is_done_before: bool
 ) -> None:
+    """By its link's work, or by `mirage done` before that link starts."""
     (rig.folder / "submitting").touch()
     rig.script("touch $MIRAGE_DONE_FILE")
+    if is_done_before:
+        (rig.folder / "done").write_text("mirage done\n")
     rig.run(1, 11)
     assert any(
         "JobId=11 Comment=mirage/1 chain=abcdefgh seg=1/1 " in line for line in rig.log("scontrol")
