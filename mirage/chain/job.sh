@@ -345,7 +345,7 @@ m_set_exit_code() { # CODE: sets m_exit_code, what this job exits with. Others h
     m_exit_code=$1
     if [ -e "$m_dir/done" ]; then
         m_exit_code=0
-        [ -e "$m_dir/queued.$m_next" ] || m_is_last || m_tag_as_last
+        ! m_queues_next || m_tag_as_last
     elif [ -e "$m_dir/failed" ]; then
         case $m_exit_code in 0 | "$m_used_up_exit") m_exit_code=1 ;; esac
     elif [ -e "$m_dir/cancelled" ]; then
