@@ -345,7 +345,7 @@ m_set_exit_code() { # CODE: sets m_exit_code, what this job exits with. Others h
     m_exit_code=$1
     if [ -e "$m_dir/done" ]; then
         m_exit_code=0
-        ! m_queues_next || m_tag_as_last
+        [ "$m_up_front" -eq 1 ] || m_tag_as_last || :
     elif [ -e "$m_dir/failed" ]; then
         case $m_exit_code in 0 | "$m_used_up_exit") m_exit_code=1 ;; esac
     elif [ -e "$m_dir/cancelled" ]; then
@@ -1185,7 +1185,6 @@ m_conclude() { # HOW ARGUMENTS...: ends the chain, or makes sure that it goes on
         m_is_paused || m_stranded=1
     fi
     m_is_over || return 0
-    # A chain that is done early shows it by the successor that it cancels.
     m_follow_up
     m_cancel_rest
 }
