@@ -71,6 +71,7 @@ class Soak:
             self.restarts += self.world.restart_dead_daemon()
             if at_s > told_s + HOUR_S and not self.world.is_held("slurmctld"):
                 told_s = at_s
+                self.world.release_failed_launches()
                 over = self._over()
                 print(f"{at_s / HOUR_S:5.1f} h: {len(self.chains)} chains, {over} over", flush=True)
                 if not self._due and over == len(self.chains) and at_s > hours * HOUR_S:
