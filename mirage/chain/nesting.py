@@ -38,8 +38,15 @@ def check_nesting(
 
 
 _VARIABLE = re.compile(rb"^[ \t]*(?:(?:export|local|readonly)[ \t]+)?(\w+)=([^\n]*)", re.MULTILINE)
+# a word of its own, as in /usr/bin/sbatch, unlike the end of train.sbatch
+_SBATCH = rb"(?<![\w.])sbatch(?![\w.])"
 _SUBMISSION = re.compile(
-    rb"^(?![^#\n]*\b(?:echo|printf)\b[^#\n|;&]*\bsbatch\b)[^#\n]*\bsbatch\b([^#\n]*)", re.MULTILINE
+    rb"^(?![^#\n]*\b(?:echo|printf)\b[^#\n|;&]*"
+    + _SBATCH
+    + rb")[^#\n]*?"
+    + _SBATCH
+    + rb"([^#\n]*)",
+    re.MULTILINE,
 )
 
 

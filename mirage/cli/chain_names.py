@@ -71,6 +71,17 @@ def resolve_chain(text: str) -> str:
     return chain
 
 
+def own_folder(chain_id: str) -> Path:
+    """The chain's folder. Raises InputError: it is not there."""
+    folder = chain_folder(chain_id)
+    if not folder.is_dir():
+        raise InputError(
+            f"chain {chain_id}: its folder {folder} is not there: it was removed, or the chain is"
+            " another user's. `mirage status --all` lists your chains."
+        )
+    return folder
+
+
 def _resolved(text: str) -> str:
     found: dict[str, KnownChain] = {}
     for known in _sources():

@@ -12,10 +12,11 @@ from pathlib import Path
 from mirage.chain.folder import chain_folder, mark_over, over_marker
 from mirage.chain.submission import let_follow
 from mirage.chain.tag import parse_tag
+from mirage.cli.chain_names import own_folder
 from mirage.cli.slurm_access import adapter_config, slurm_of
 from mirage.cli.sources import me
 from mirage.domain import Job
-from mirage.errors import ClusterError, InputError
+from mirage.errors import ClusterError
 from mirage.ports import Cluster
 
 ROUNDS = 3
@@ -46,8 +47,8 @@ def end_chains(
     """
     jobs = jobs_of(cluster, chains)
     for chain in chains:
-        if not chain_folder(chain).is_dir() and not jobs[chain]:
-            raise InputError(f"chain {chain}: not one of yours. `mirage status` lists your chains.")
+        if not jobs[chain]:
+            own_folder(chain)
     before = {chain: over_marker(chain_folder(chain)) for chain in chains}
     for chain in chains:
         _mark(chain_folder(chain), marker, reason)

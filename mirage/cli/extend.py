@@ -45,7 +45,7 @@ def _count(text: str) -> tuple[bool, int]:
     number = text.removeprefix("+")
     if not number.isascii() or not number.isdecimal() or not 1 <= int(number) <= MAX_SEGMENTS:
         raise argparse.ArgumentTypeError(
-            f"expected a number of links from 1 to {MAX_SEGMENTS}, or +N, got {text!r}"
+            f"expected a number of time limits from 1 to {MAX_SEGMENTS}, or +N, got {text!r}"
         )
     return text.startswith("+"), int(number)
 
@@ -90,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
     elif chain.is_up_front and queued:
         _move_then(chain, queued[max(queued)])
     now = in_words(length, segments)
-    what = f"has {now} now, {before} before" if now != before else f"has {now} already"
+    what = f"has {now} now (before: {before})" if now != before else f"has {now} already"
     print(f"chain {args.chain} {what}{_next(queued, jobs, segments > used)}")
     return 0
 

@@ -11,8 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mirage.chain.folder import chain_folder, is_paused, over_marker, queued_jobs, read_starts
-from mirage.cli.chain_names import add_chain, resolve_chain
+from mirage.chain.folder import is_paused, over_marker, queued_jobs, read_starts
+from mirage.cli.chain_names import add_chain, own_folder, resolve_chain
 from mirage.cli.slurm_access import adapter_config, slurm_of
 from mirage.errors import ClusterError, InputError
 from mirage.slurm.commands import CommandCluster
@@ -43,12 +43,7 @@ def _segment(text: str) -> int:
 
 def run(args: argparse.Namespace) -> int:
     args.chain = resolve_chain(args.chain)
-    folder = chain_folder(args.chain)
-    if not folder.is_dir():
-        raise InputError(
-            f"chain {args.chain}: not one of yours ({folder} is not there). `mirage status` lists"
-            " them."
-        )
+    folder = own_folder(args.chain)
     chain = _Logs(folder, args.link)
     chain.ask_slurm()
     if not args.follow and not chain.files():

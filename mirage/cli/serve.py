@@ -59,7 +59,10 @@ def add_arguments(parser: argparse.ArgumentParser, usual: str, default_mode: Act
     service.add_argument(
         "--policy",
         choices=list(POLICIES),
-        help="rule that says when a successor is let in (default: quantile)",
+        help=(
+            "rule that says when a successor is let in (default: goodput for training chains,"
+            " quantile for services)"
+        ),
     )
     service.add_argument(
         "--mode",

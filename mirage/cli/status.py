@@ -51,7 +51,8 @@ def _show(report: Json, asked: bool) -> None:
     console.print(heading(report))
     console.print(states_table(report, None if asked else MOST_LINKS))
     if not asked and (more := len(report["links"]) - MOST_LINKS) > 0:
-        console.print(f"and {more} earlier links: mirage status {report['chain']}")
+        links = f"{more} earlier link{'' if more == 1 else 's'}"
+        console.print(f"and {links}: mirage status {report['chain']}")
     for remark in [*remarks(report), report["next"]]:
         console.print(escape(remark))
     console.print()

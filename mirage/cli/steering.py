@@ -19,7 +19,6 @@ from pathlib import Path
 from mirage.chain.folder import (
     CHAIN_RECORD,
     JOB_SCRIPT,
-    chain_folder,
     is_used_up,
     over_marker,
     queued_jobs,
@@ -34,6 +33,7 @@ from mirage.chain.folder import (
 )
 from mirage.chain.submission import queue_link
 from mirage.chain.tag import MAX_SEGMENTS, may_be_link, parse_tag, with_length
+from mirage.cli.chain_names import own_folder
 from mirage.cli.slurm_access import adapter_config
 from mirage.cli.sources import me
 from mirage.domain import Job, JobState, Mode
@@ -62,12 +62,7 @@ class Steering:
         """InputError: the chain is not one's own, or was started by a Mirage that could not steer
         it.
         """
-        folder = chain_folder(chain_id)
-        if not folder.is_dir():
-            raise InputError(
-                f"chain {chain_id}: not one of yours ({folder} is not there). `mirage status` lists"
-                " them."
-            )
+        folder = own_folder(chain_id)
         if b"\nm_outside()" not in (folder / JOB_SCRIPT).read_bytes():
             raise InputError(
                 f"chain {chain_id} was started by an older Mirage, whose jobs don't know this"

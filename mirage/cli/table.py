@@ -47,10 +47,13 @@ def heading(report: Json) -> str:
     )
     what = ", ".join(filter(None, ("" if name == Path(script).name else name, shown)))
     known = f": {escape(what)}" if what else ""
-    ran = f"ran {format_duration(report['ran_s'])} of {report['length']}"
+    ran = f"ran {format_duration(report['ran_s'])}"
+    length = (
+        f", to run {report['length']}" if "until" in report["length"] else f" of {report['length']}"
+    )
     return (
         f"[bold]chain {report['chain']}[/] {report['state']} ({report['mode']},"
-        f" {escape(report['user'])}, {ran.replace('of until', 'until')}){known}"
+        f" {escape(report['user'])}, {ran}{length}){known}"
     )
 
 
@@ -79,12 +82,19 @@ def _table(*names: str) -> Table:
     return table
 
 
-def _named(link: Json) -> tuple[str, str, str]:
+def link_state(link: Json) -> str:
+    """How a link stands, as people call it. One that its successor asked to end is handed over, near
+    its limit too.
+    """
+    was_asked = bool(link["handover"] and link["handover"]["gone"])
+    if link["cut_short_s"] or (was_asked and link["state"] == JobState.COMPLETED.value):
+        return "handed over"
     at_signal = link["state"] == JobState.FAILED.value and link["exit_code"] == USED_UP_EXIT
-    state = (
-        "handed over" if link["cut_short_s"] else "at its signal" if at_signal else link["state"]
-    )
-    return str(link["segment"]), str(link["job_id"]), state
+    return "at its signal" if at_signal else str(link["state"])
+
+
+def _named(link: Json) -> tuple[str, str, str]:
+    return str(link["segment"]), str(link["job_id"]), link_state(link)
 
 
 def remarks(report: Json) -> list[str]:

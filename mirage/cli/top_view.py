@@ -18,7 +18,7 @@ from textual.containers import VerticalScroll
 from textual.widgets import DataTable, Footer, Static
 
 from mirage.chain.durations import format_duration
-from mirage.cli.table import when
+from mirage.cli.table import link_state, when
 from mirage.daemon.attention import Trouble, rank
 from mirage.daemon.report import is_news
 from mirage.domain import ChainState, JobState
@@ -124,7 +124,7 @@ def link_cells(link: Json) -> list[str]:
     return [
         str(link["segment"]),
         str(link["job_id"]),
-        "handed over" if link["cut_short_s"] else link["state"],
+        link_state(link),
         when(link["start"]),
         when(link["end"]),
         link["let_in_by"] or "-",

@@ -69,7 +69,7 @@ def test_a_chain_grows_while_its_last_link_runs_and_after_it_ended(site, tmp_pat
     for chain in (one, front):
         until(lambda chain=chain: runs(site, chain, 1), PATIENCE_S, "the first links")
 
-    assert "has 2 time limits now, 1 time limit before" in mirage(
+    assert "has 2 time limits now (before: 1 time limit)" in mirage(
         site, "extend", one, "--segments", "+1"
     )
     assert "queued link 3" in mirage(site, "extend", front, "--total-time", "15")
@@ -116,7 +116,7 @@ def test_a_chain_grows_while_its_last_link_runs_and_after_it_ended(site, tmp_pat
     words = [f"{what} {segment}" for segment in (1, 2, 3) for what in ("works", "ends")]
     assert [" ".join(line.split()[:2]) for line in lines if line[:5] in ("works", "ends ")] == words
 
-    assert "has 3 time limits now, 2 time limits before; queued link 3" in mirage(
+    assert "has 3 time limits now (before: 2 time limits); queued link 3" in mirage(
         site, "extend", one, "--segments", "3"
     )
     until(lambda: runs(site, one, 3), PATIENCE_S, "the link of the chain that had ended")

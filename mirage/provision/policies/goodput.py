@@ -106,7 +106,7 @@ class Goodput:
         )
         return Advice(
             action=Action.RELEASE if release else Action.WAIT,
-            reason=f"{share:.2%} of {words} would wait longer than the link before still runs;"
+            reason=f"{share:.2%} of {words} would wait longer than its predecessor has left;"
             f" {chance}; {end_is_away(observation)}",
             wait_p10_s=law.quantile(0.1),
             wait_p50_s=law.quantile(0.5),

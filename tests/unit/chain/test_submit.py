@@ -861,6 +861,9 @@ def test_a_chain_that_nobody_watches_is_told_so_in_one_line(
         ("sbatch evaluate.sh", False),
         ("sbatch evaluate_self.sh", False),
         ("sbatch self.sh.old", False),
+        ("cd $HOME && /usr/bin/sbatch --export=ALL $HOME/self.sh", True),
+        ("sbatch evaluate.sbatch  # after self.sh", False),
+        ("cp self.sh copy.sbatch", False),
         ('echo "$0"', False),
         ("sbatch $01", False),
     ],
@@ -868,11 +871,13 @@ def test_a_chain_that_nobody_watches_is_told_so_in_one_line(
 def test_a_script_that_submits_itself_is_refused(
     site: Site, capsys: pytest.CaptureFixture[str], line: str, is_refused: bool
 ) -> None:
-    site.write("self.sh", f"#!/bin/sh\n{line}\n")
-    assert main(["--segments=2", "self.sh"]) == (2 if is_refused else 0)
-    assert ("self.sh seems to submit itself, so each" in capsys.readouterr().err) is is_refused
+    for name in ("self.sh", "self.sbatch"):
+        site.write(name, f"#!/bin/sh\n{line}\n".replace("self.sh", name))
+        assert main(["--segments=2", "--dry-run", name]) == (2 if is_refused else 0)
+        assert (f"{name} seems to submit itself, so" in capsys.readouterr().err) is is_refused
+    assert main(["--segments=2", "self.sbatch"]) == (2 if is_refused else 0)
     assert bool(site.sbatch_calls()) is not is_refused
-    assert main(["--segments=2", "--nested", "self.sh"]) == 0
+    assert main(["--segments=2", "--nested", "self.sbatch"]) == 0
 
 
 def test_where_sbatch_is_the_wrapper_a_script_may_submit_itself(

@@ -197,6 +197,16 @@ def test_what_the_daemon_saw_of_a_chain_that_ended_meanwhile_is_not_explained_as
     assert over_marker(folder) == ("cancelled", "cancelled by its owner")
 
 
+@pytest.mark.parametrize("verb", ["logs", "pause"])
+def test_a_chain_that_lost_its_folder_is_not_called_somebody_elses(shell, verb):
+    shell.chain()
+    done = shell.run(verb, CHAIN)
+    assert (done.returncode, f"{CHAIN} is not there: it was removed, or" in done.stderr) == (
+        2,
+        True,
+    )
+
+
 def test_a_done_file_that_is_empty_gives_a_reason(shell):
     folder, _first, _second = started(shell)
     (folder / "done").touch()
@@ -266,7 +276,7 @@ def test_an_unsound_answer_starts_no_second_link(shell):
 def test_a_chain_gets_more_links_in_folder_store_and_tags(shell):
     folder, first, second = started(shell)
     done = shell.run("extend", CHAIN, "--segments", "+2")
-    assert f"chain {CHAIN} has 5 time limits now, 3 time limits before" in done.stdout, done
+    assert f"chain {CHAIN} has 5 time limits now (before: 3 time limits)" in done.stdout, done
     assert "segments=20\nlength=5\n" in (folder / "chain").read_text()
     assert [job(shell, each)["comment"].split()[2:4] for each in (first, second)] == [
         ["seg=1/20", "of=5"],
@@ -276,8 +286,11 @@ def test_a_chain_gets_more_links_in_folder_store_and_tags(shell):
     assert report(shell)["length"] == "5 time limits"
     assert "has 7 time limits now" in shell.run("extend", CHAIN, "--total-time=+90").stdout
     assert "has 7 time limits already" in shell.run("extend", CHAIN, "--segments=7").stdout
-    assert "has 7 h now, 7 time limits" in shell.run("extend", CHAIN, "--total-time=7h").stdout
-    assert "has 9 h now, 7 h before" in shell.run("extend", CHAIN, "--segments=+2").stdout
+    assert (
+        "has 7 h now (before: 7 time limits)"
+        in shell.run("extend", CHAIN, "--total-time=7h").stdout
+    )
+    assert "has 9 h now (before: 7 h)" in shell.run("extend", CHAIN, "--segments=+2").stdout
     assert "seg=2/36 of=32400s" in job(shell, second)["comment"]
 
 
@@ -295,7 +308,7 @@ def test_a_chain_without_a_length_gets_one_but_no_more_of_it(shell):
     done = shell.run("extend", CHAIN, "--segments=+2")
     assert (done.returncode, "it runs until the work is done" in done.stderr) == (2, True)
     done = shell.run("extend", CHAIN, "--segments=8")
-    assert "has 8 time limits now, until the work is done before" in done.stdout
+    assert "has 8 time limits now (before: until the work is done)" in done.stdout
 
 
 @pytest.mark.parametrize("is_forgotten", [False, True])
@@ -350,7 +363,9 @@ def test_a_chain_whose_links_have_all_run_is_continued(shell):
     end_all(shell, folder, "all 3 links have run")
     (folder / "notified").mkdir()
     done = shell.run("extend", CHAIN, "--segments=+1")
-    assert "has 4 time limits now, 3 time limits before; queued link 4 (job 3)" in done.stdout, done
+    assert "has 4 time limits now (before: 3 time limits); queued link 4 (job 3)" in done.stdout, (
+        done
+    )
     assert not (folder / "done").exists()
     assert not (folder / "notified").exists()
     assert "seg=4/16 of=4 pred=77" in job(shell, 3)["comment"]
@@ -360,7 +375,7 @@ def test_a_chain_whose_links_have_all_run_is_continued(shell):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["extend", CHAIN, "--segments", "0"], "expected a number of links"),
+        (["extend", CHAIN, "--segments", "0"], "expected a number of time limits"),
         (["extend", CHAIN, "--segments", "1"], "link 2 has started or is queued"),
         (["extend", CHAIN, "--segments", "+9998"], "that makes 10001 links"),
         (["extend", CHAIN, "--total-time", "soon"], "is not a duration"),

@@ -15,7 +15,8 @@ from textual.pilot import Pilot
 from textual.widgets import DataTable, Static
 
 from mirage.cli.main import main
-from mirage.cli.top_view import TopView, chain_cells, chain_words, headline, shown
+from mirage.cli.table import link_state
+from mirage.cli.top_view import TopView, chain_cells, chain_words, headline, link_cells, shown
 from mirage.errors import ClusterUnavailable
 
 NOW = int(time.time())
@@ -36,6 +37,8 @@ def link(segment: int, state: str, **more: Any) -> Json:
         "interruption_s": None,
         "overlap_s": None,
         "cut_short_s": 0,
+        "exit_code": 0,
+        "handover": None,
     }
     return known | more
 
@@ -225,3 +228,20 @@ def test_a_time_that_is_none_is_refused(every: str, capsys: pytest.CaptureFixtur
     with pytest.raises(SystemExit):
         main(["top", "--every", every])
     assert "--every" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("gone", "more", "said"),
+    [
+        (60, {"cut_short_s": 30}, "handed over"),
+        (60, {}, "handed over"),  # it ended near its limit, at its successor's signal
+        (None, {}, "COMPLETED"),  # its successor ended first
+        (60, {"state": "TIMEOUT"}, "TIMEOUT"),
+        (None, {"state": "FAILED", "exit_code": 75}, "at its signal"),
+    ],
+)
+def test_a_link_that_left_for_its_successor_is_handed_over(
+    gone: int | None, more: Json, said: str
+) -> None:
+    ended = link(1, "COMPLETED", handover={"gone": gone}, nodes=1, submit=0) | more
+    assert link_cells(ended)[2] == link_state(ended) == said
