@@ -6,7 +6,6 @@ pass. One core.
 
 DIR: of `mirage train --samples`; the states are those of its episodes to judge by. State matrices
 and forecasts are ready: what they cost in service is in tick_cost.py and docs/learning.md.
-`lookahead` decides by simulating the live cluster and is not here.
 """
 
 from __future__ import annotations

@@ -174,18 +174,6 @@ class GoodputConfig:
     """
 
 
-@dataclass(frozen=True, kw_only=True)
-class LookaheadConfig:
-    futures: int = _positive(32)
-    """How many futures are simulated for a decision, at most."""
-    seconds: int = _positive(4)
-    """No further future is begun for a pair after this long,"""
-    cycle_s: int = _positive(120)
-    """and all pairs of a cycle share this long."""
-    seed: int = _positive(1)
-    """Of the futures; the same cluster and seed give the same ones."""
-
-
 UNTRAINED = ("reactive", "timer", "avg", "quantile")
 TRAINED = (
     "random-forest",
@@ -200,7 +188,6 @@ TRAINED = (
     "transformer-pg",
     "moe-pg",
     "quantile",
-    "lookahead",
 )
 """These need `model`; `quantile` is both: with a model its quantiles are conditional on the
 cluster's state.
@@ -218,7 +205,6 @@ class PolicyConfig:
     avg: AverageConfig = AverageConfig()
     quantile: QuantileConfig = QuantileConfig()
     """Without a model, and where a model can't be trusted."""
-    lookahead: LookaheadConfig = LookaheadConfig()
     train: str = field(default="goodput", metadata={"choices": ("goodput", "pair")})
     """Who decides about training chains without penalties of their own: `goodput`, or `pair`, the
     policy above. `reactive`, `timer` and `avg` decide about all chains.

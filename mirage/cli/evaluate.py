@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 LOADS = ("heavy", "medium", "light")
 
 
-PAIRS = ("episodes", "penalties", "futures")
+PAIRS = ("episodes", "penalties")
 JOBS = ("every", "nodes", "limit", "methods")
 """Options of whatever simulates jobs of its own."""
 
@@ -135,12 +135,6 @@ def _add_pairs(group: argparse._ArgumentGroup) -> None:
         metavar="I:O[,I:O]",
         help="weights of interruption and overlap (default: 1:1,4:1)",
     )
-    group.add_argument(
-        "--futures",
-        type=positive,
-        metavar="N",
-        help="number of futures that lookahead simulates (default: 32 a decision, 16 a forecast)",
-    )
     add_warm_up(group)
 
 
@@ -193,7 +187,7 @@ def run(args: argparse.Namespace) -> int:
 KINDS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "pairs": ("pairs of jobs", (*PAIRS, *JOBS), ("episodes", "methods")),
     "chains": ("--chains", (*evaluate_chains.OPTIONS, *JOBS), ()),
-    "waits": ("--waits", (*evaluate_waits.OPTIONS, "futures"), evaluate_waits.NEEDED),
+    "waits": ("--waits", evaluate_waits.OPTIONS, evaluate_waits.NEEDED),
 }
 """What is judged: how it is called, its own options, and those that it needs."""
 
@@ -219,7 +213,7 @@ def _plan(args: argparse.Namespace) -> EvaluationPlan:
     names = {"every": "every_s", "limit": "limit_s"}
     given: dict[str, Any] = {
         names.get(name, name): value
-        for name in ("every", "nodes", "limit", "penalties", "futures")
+        for name in ("every", "nodes", "limit", "penalties")
         if (value := getattr(args, name)) is not None
     }
     return EvaluationPlan(

@@ -18,7 +18,7 @@ from slurm_sim.cli.arguments import positive
 if TYPE_CHECKING:  # the simulator takes a second to import
     from mirage.provision.starts.evaluation import WaitsEvaluation, WaitsPlan
 
-OPTIONS = ("end", "past", "jobs")
+OPTIONS = ("end", "past", "jobs", "futures")
 NEEDED = ("end", "past")
 
 
@@ -37,6 +37,12 @@ def add_arguments(group: argparse._ArgumentGroup) -> None:
         type=positive,
         metavar="N",
         help="number of jobs that are judged; twice as many calibrate (default: 100)",
+    )
+    group.add_argument(
+        "--futures",
+        type=positive,
+        metavar="N",
+        help="number of futures to simulate for a forecast (default: 16)",
     )
 
 
@@ -67,19 +73,25 @@ def _plan(args: argparse.Namespace) -> WaitsPlan:
         past_s=args.past,
         jobs=args.jobs or WaitsPlan.jobs,
         futures=args.futures or WaitsPlan.futures,
-        lookahead=_lookahead(args.models),
+        habits=_habits(args.models),
         partition=args.partition,
         seed=args.seed,
     )
 
 
-def _lookahead(models: Path | None) -> Path | None:
-    """Its model, where one is named: it takes minutes. Raises InputError."""
+def _habits(models: Path | None) -> Path | None:
+    """Of look-ahead, where a folder is named: it takes minutes. Raises InputError."""
     if models is None:
         return None
-    folder = models / "lookahead" if (models / "lookahead").is_dir() else models
-    if not (folder / "recipe.toml").is_file():
-        raise InputError(f"--models {models}: no model of lookahead there.")
+    from mirage.provision.learn.futures import NAMES
+
+    folders = (*(models / name for name in NAMES), models)
+    folder = next((each for each in folders if (each / "recipe.toml").is_file()), None)
+    if folder is None:
+        raise InputError(
+            f"--models {models}: no folder of futures there; train it (mirage train --method"
+            f" {NAMES[0]})."
+        )
     return folder
 
 

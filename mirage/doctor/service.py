@@ -256,7 +256,7 @@ def _description(
         described = read_cluster(path).cluster
     except InvalidCluster as problem:
         return error(
-            "cluster-toml", str(problem), "Look-ahead simulates this cluster.", "Mend the file."
+            "cluster-toml", str(problem), "Forecasts simulate this cluster.", "Mend the file."
         )
     differences = differences_of(described, live, about.pool)
     if not differences:
@@ -265,7 +265,7 @@ def _description(
     return warning(
         "cluster-toml",
         f"{path} differs from this cluster: {'; '.join(differences[:SHOWN])}{more}",
-        "The model learnt, and look-ahead simulates, a cluster that schedules differently.",
+        "The model learnt, and forecasts simulate, a cluster that schedules differently.",
         "Describe this one (slurm-sim cluster) and train again, if the difference is meant to"
         " last.",
     )

@@ -27,14 +27,14 @@ def test_what_the_service_may_do_is_read():
     assert (acting.mode, acting.partitions, acting.users) == ("advise", ("gpu", "debug"), ())
 
 
-def test_a_model_and_how_to_look_ahead_are_read():
-    text = (
-        '[policy]\nname = "lookahead"\nmodel = "models/x/lookahead"\n[policy.lookahead]\nfutures'
-        " = 8\n"
-    )
-    policy = parse_config(text).policy
-    assert (policy.name, policy.model) == ("lookahead", "models/x/lookahead")
-    assert (policy.lookahead.futures, policy.lookahead.seconds) == (8, 4)
+def test_a_model_is_read():
+    policy = parse_config('[policy]\nname = "xgboost"\nmodel = "models/x/xgboost"\n').policy
+    assert (policy.name, policy.model) == ("xgboost", "models/x/xgboost")
+
+
+def test_look_ahead_is_no_policy():
+    with pytest.raises(InputError, match=r"policy\.name: .*'lookahead'"):
+        parse_config('[policy]\nname = "lookahead"\n')
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from mirage.models.shipped import shipped
 from mirage.routing.flavors import load_partitions
 from slurm_sim.clusters import read_cluster
 from slurm_sim.clusters.files import read_live_files
+from slurm_sim.config import whole_nodes
 from slurm_sim.errors import InvalidCluster
 from slurm_sim.files import open_bytes, read_bytes
 from slurm_sim.formats import parse_json, parse_toml
@@ -31,6 +32,7 @@ from slurm_sim.traces import TraceError
 from slurm_sim.traces.imports import import_csv, import_swf
 from slurm_sim.traces.sacct import import_sacct
 from slurm_sim.workload import load_model
+from tests.futures_folder import write_futures
 
 READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "a configuration": ("m.toml", read_tree),
@@ -194,7 +196,7 @@ def spoil(text):
 
 def is_refused(place):
     try:
-        if place.name == "lookahead":
+        if place.name == "futures":
             check_folder(place)
             futures.read(place)
         else:
@@ -218,14 +220,17 @@ for place, count in ((Path(folder), int(count)) for folder, count in zip(sys.arg
         refused += is_refused(place)
     print(place.name, refused)
 """
-METHODS = {"xgboost": 40, "quantile": 30, "random-forest": 20, "lookahead": 20, "transformer": 6}
+METHODS = {"xgboost": 40, "quantile": 30, "random-forest": 20, "futures": 20, "transformer": 6}
 
 
 def test_sealed_weights_with_any_bytes_never_end_the_process(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="the extra `train` is not installed")
     words = []
     for method, count in METHODS.items():
-        copytree(shipped("kth-sp2") / method, tmp_path / method)
+        if method == "futures":
+            write_futures(tmp_path / method, whole_nodes(76))
+        else:
+            copytree(shipped("kth-sp2") / method, tmp_path / method)
         words += [str(tmp_path / method), str(count)]
     done = subprocess.run(
         [sys.executable, "-c", FLIPS, *words], capture_output=True, text=True, timeout=280

@@ -4,14 +4,13 @@ decision point.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol, overload
+from typing import overload
 
 import numpy as np
 
 from mirage.domain import Job, JobState, Penalties, WaitSample
-from mirage.errors import MirageError
 from mirage.ports import Observation
 from mirage.provision.learn.episode import HISTORY, STEP_S, Episode, Ints, PairJob
 from mirage.state.encoder import HistoryStep, JobMatrix, JobPair, Vectors
@@ -137,24 +136,12 @@ def _jobs(count: int) -> JobMatrix:
     return JobMatrix(np.arange(count) + SUCCESSOR_ID + 1, values, values)
 
 
-class Observing(Protocol):
-    """What gives observations, point after point."""
-
-    def observe(self, point: int, penalties: Penalties) -> Observation: ...
-
-
-def _no_simulation() -> Observing:
-    raise MirageError("This episode has no simulation to look ahead from.")
-
-
 @dataclass(frozen=True)
 class Case:
     """One episode to be judged on."""
 
     episode: Episode
     starts: PoolStarts
-    live: Callable[[], Observing] = field(default=_no_simulation, repr=False, compare=False)
-    """The episode's simulation once more, for policies that look at the cluster itself."""
     _observed: dict[int, Observation] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )

@@ -24,7 +24,7 @@ CURVE = tuple(Penalties(float(max(1, 4**k)), float(max(1, 4**-k))) for k in rang
 """1:16 to 16:1."""
 
 
-BOUND, RULE, TRAINED, LOOKAHEAD = "bound", "rule", "trained", "look-ahead"
+BOUND, RULE, TRAINED = "bound", "rule", "trained"
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class MethodInfo:
 
     name: str
     kind: str
-    """BOUND, RULE, TRAINED or LOOKAHEAD."""
+    """BOUND, RULE or TRAINED."""
     about: str
     """One line for people."""
     folder: str | None = None
@@ -91,7 +91,7 @@ class Comparison:
         """The first method named that learnt, else the first that is no bound: chosen by who asked,
         not by results.
         """
-        learnt = [method.name for method in self.methods if method.kind in (TRAINED, LOOKAHEAD)]
+        learnt = [method.name for method in self.methods if method.kind == TRAINED]
         others = [method.name for method in self.methods if method.name not in BOUNDS]
         return (*learnt, *others, REACTIVE)[0]
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from mirage.config import TRAINED as NEED_MODEL
-from mirage.config import LookaheadConfig, PolicyConfig
-from mirage.errors import InputError, MirageError
+from mirage.config import PolicyConfig
+from mirage.errors import InputError
 from mirage.models.folder import read_recipe
 from mirage.models.recipe import RECIPE
-from mirage.ports import Advice, Observation, Policy
 from mirage.provision.env.observation import Pool
-from mirage.provision.evaluation.comparison import BOUND, LOOKAHEAD, RULE, TRAINED, MethodInfo
+from mirage.provision.evaluation.comparison import BOUND, RULE, TRAINED, MethodInfo
 from mirage.provision.evaluation.protocol import (
     ORACLE,
     REACTIVE,
@@ -24,15 +23,13 @@ from mirage.provision.evaluation.protocol import (
     Oracle,
     PolicyChooser,
 )
-from mirage.provision.evaluation.stepped import SteppedChooser
 from mirage.provision.learn.about import ProvisionAbout
 from mirage.provision.learn.methods import METHODS, read_model
-from mirage.provision.learn.times import iso
 from mirage.provision.policies.learned import is_of
 from mirage.provision.policies.registry import POLICIES
 from slurm_sim.config import ClusterConfig
 
-RECENT, LOOK = "recent-quantile", "lookahead"
+RECENT = "recent-quantile"
 _CONFIG = PolicyConfig()
 RULES = {
     RECENT if name == "quantile" else name: entry
@@ -43,15 +40,8 @@ RULES = {
 ABOUT = {
     ORACLE: "the cheapest of all outcomes, known only afterwards",
     REACTIVE: POLICIES[REACTIVE].about,
-    LOOK: (
-        "simulates the live cluster in sampled futures; here it is asked less often than in service"
-    ),
     **{name: method.about for name, method in METHODS.items()},
 }
-FUTURES = 32
-"""Of the look-ahead in each decision, whatever time they take: a result must not depend on how busy
-the machine is.
-"""
 
 
 @dataclass(frozen=True)
@@ -63,8 +53,6 @@ class MethodRequest:
     method: str
     folder: Path | None = None
     """Of its model."""
-    futures: int = FUTURES
-    """Of the look-ahead."""
 
     def chooser(self) -> Chooser:
         """Reads the model. Raises InputError."""
@@ -74,8 +62,6 @@ class MethodRequest:
             return Never()
         if self.folder is None:
             return _rule(self.method, self.label)
-        if self.method == LOOK:
-            return SteppedChooser(_lookahead(self.folder, self.futures), self.label)
         return ModelChooser(read_model(self.folder, self.method).model, self.label)
 
     def described(
@@ -103,12 +89,8 @@ class MethodRequest:
         digest = hashlib.sha256((self.folder / RECIPE).read_bytes()).hexdigest()
         return MethodInfo(
             name=self.label,
-            kind=LOOKAHEAD if self.method == LOOK else TRAINED,
-            about=(
-                f"{ABOUT[LOOK]}, with {self.futures} futures"
-                if self.method == LOOK
-                else ABOUT[self.method]
-            ),
+            kind=TRAINED,
+            about=ABOUT[self.method],
             folder=str(self.folder),
             recipe_sha256=digest,
             train_s=trained.train_s,
@@ -134,45 +116,13 @@ def _rule(method: str, label: str) -> Chooser:
     return PolicyChooser(rule.make(_CONFIG), label, minds_penalties=rule.minds_penalties)
 
 
-def _lookahead(folder: Path, futures: int) -> Policy:
-    from mirage.provision.policies.lookahead import (
-        read_lookahead,  # the simulator and its futures, which others do without
-    )
-
-    plenty_s = 10**9
-    return read_lookahead(
-        folder, LookaheadConfig(futures=futures, seconds=plenty_s, cycle_s=plenty_s), _NoWayBack()
-    )
-
-
-@dataclass(frozen=True)
-class _NoWayBack:
-    """In the service another policy steps in where there is nothing to simulate; here its figures
-    would be mistaken.
-    """
-
-    name: str = "none"
-
-    def decide(self, observation: Observation) -> Advice:
-        raise MirageError(
-            f"lookahead could not simulate the cluster as it was at {iso(observation.now_s)}; "
-            "is its model for this cluster?"
-        )
-
-
-def requested_methods(
-    names: Sequence[str], models: Path | None, futures: int = FUTURES
-) -> list[MethodRequest]:
+def requested_methods(names: Sequence[str], models: Path | None) -> list[MethodRequest]:
     """The methods in the order in which they are shown: reactive, those asked for, oracle.
 
     A name is a rule, a trained method whose folder is in ``models`` (or is ``models``), or
     LABEL=FOLDER. `quantile` without a model is the rule, as in the service. Raises InputError.
     """
-    chosen = [
-        replace(_request(name, models), futures=futures)
-        for name in names
-        if name not in (REACTIVE, ORACLE)
-    ]
+    chosen = [_request(name, models) for name in names if name not in (REACTIVE, ORACLE)]
     labels = [each.label for each in chosen]
     if twice := next((label for label in labels if labels.count(label) > 1), None):
         raise InputError(

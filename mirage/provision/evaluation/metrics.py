@@ -246,12 +246,8 @@ class Group:
         )
 
     def points(self, method: str, ratios: Sequence[Penalties]) -> Iterator[Point]:
-        """The trade-off curve of a method, in each load class: for those penalties that it was
-        asked for.
-        """
+        """The trade-off curve of a method, in each load class."""
         for penalties in ratios:
-            if (method, penalties) not in self.trials[0].choices:
-                continue
             interruption, overlap = self.outcomes(method, penalties)
             for load in self.present:
                 mask = self.mask(load)

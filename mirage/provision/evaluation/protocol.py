@@ -47,10 +47,6 @@ class Chooser(Protocol):
     def minds_penalties(self) -> bool:
         """Whether its choice may change with the penalties."""
 
-    @property
-    def is_slow(self) -> bool:
-        """Whether a decision takes seconds, so that it is not asked for a whole curve of penalties."""
-
     def choose(
         self, case: Case, penalties: Penalties, *, with_quantiles: bool = False
     ) -> ReleaseChoice:
@@ -65,7 +61,6 @@ class Oracle:
 
     name: str = ORACLE
     minds_penalties: bool = True
-    is_slow: bool = False
 
     def choose(
         self, case: Case, penalties: Penalties, *, with_quantiles: bool = False
@@ -80,7 +75,6 @@ class Never:
 
     name: str = REACTIVE
     minds_penalties: bool = False
-    is_slow: bool = False
 
     def choose(
         self, case: Case, penalties: Penalties, *, with_quantiles: bool = False
@@ -96,7 +90,6 @@ class PolicyChooser:
     policy: Policy
     name: str
     minds_penalties: bool = True
-    is_slow: bool = False
 
     def choose(
         self, case: Case, penalties: Penalties, *, with_quantiles: bool = False
@@ -123,7 +116,6 @@ class ModelChooser:
     model: Model
     name: str
     minds_penalties: bool = True
-    is_slow: bool = False
 
     def choose(
         self, case: Case, penalties: Penalties, *, with_quantiles: bool = False
@@ -153,9 +145,7 @@ class EpisodeTrial:
     episode: Episode
     """With one column of its rows only: the number of queued jobs."""
     choices: dict[tuple[str, Penalties], int]
-    """By method and penalties, as in `ReleaseChoice.point`. Slow methods are not asked for all penalties
-    of the curve.
-    """
+    """By method and penalties, as in `ReleaseChoice.point`."""
     wait_quantiles_s: dict[str, Floats]
     """By method, of those that give quantiles: as in `ReleaseChoice.wait_quantiles_s`."""
 
@@ -169,17 +159,16 @@ class EpisodeTrial:
 
 
 def try_all(
-    case: Case, choosers: Sequence[Chooser], penalties: Sequence[Penalties], results: int
+    case: Case, choosers: Sequence[Chooser], penalties: Sequence[Penalties]
 ) -> EpisodeTrial:
-    """Lets every method choose for each of the penalties, the slow ones for the first ``results``
-    of them.
+    """Lets every method choose for each of the penalties.
 
     What a method tells of the wait is asked once, for the first penalties.
     """
     choices: dict[tuple[str, Penalties], int] = {}
     wait_quantiles_s: dict[str, Floats] = {}
     for chooser in choosers:
-        for index, each in enumerate(penalties[:results] if chooser.is_slow else penalties):
+        for index, each in enumerate(penalties):
             if index == 0 or chooser.minds_penalties:
                 choice = chooser.choose(case, each, with_quantiles=index == 0)
             choices[chooser.name, each] = choice.point

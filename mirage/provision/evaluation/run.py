@@ -22,7 +22,7 @@ from mirage.provision.evaluation.comparison import (
     compare,
 )
 from mirage.provision.evaluation.kept import PAIRS, Place, Tried
-from mirage.provision.evaluation.methods import FUTURES, MethodRequest, requested_methods
+from mirage.provision.evaluation.methods import MethodRequest, requested_methods
 from mirage.provision.evaluation.metrics import ratio_text
 from mirage.provision.evaluation.report.page import page
 from mirage.provision.evaluation.results import results, write
@@ -69,8 +69,6 @@ class EvaluationPlan:
     """Folder of model folders; None: beside `cluster`, or models/CLUSTER."""
     penalties: tuple[Penalties, ...] = DEFAULT_PENALTIES
     """Weights of interruption and overlap."""
-    futures: int = FUTURES
-    """Futures that look-ahead simulates in each decision."""
     seed: int = 1
     """Of the bootstrap of the intervals."""
     workers: int = field(default_factory=lambda: os.cpu_count() or 1)
@@ -119,7 +117,6 @@ class EvaluationPlan:
             "--partition": self.partition,
             "--warm-up": self.warm_up.value,
             "--penalties": ",".join(map(ratio_text, self.penalties)),
-            "--futures": self.futures,
             "--seed": self.seed,
             "--out": self.out,
         }
@@ -145,7 +142,7 @@ def evaluate(plan: EvaluationPlan, reporter: Reporter = SILENT) -> EvaluationRes
     methods = _methods(plan, inputs, reporter)
     resolved = replace(plan, partition=inputs.partition)
     setup = resolved.setup
-    work = Work(inputs.background, tuple(methods), setup.all_penalties, len(setup.penalties))
+    work = Work(inputs.background, tuple(methods), setup.all_penalties)
     infos = _infos(methods, resolved, inputs)
     kept = _kept(resolved, infos)
     reporter.keeps(f"{kept.path} has the finished episodes; the same call goes on from there")
@@ -171,7 +168,6 @@ def _kept(plan: EvaluationPlan, infos: list[MethodInfo]) -> TrialFile[Place, Tri
             "partition": plan.partition,
             "limit_s": plan.limit_s,
             "warm_up": plan.warm_up.value,
-            "futures": plan.futures,
         },
         PAIRS,
     )
@@ -209,7 +205,7 @@ def _check_start(start_s: int, log: JobLog) -> None:
 def _methods(plan: EvaluationPlan, inputs: Inputs, reporter: Reporter) -> list[MethodRequest]:
     """Every model is read once before hours of work. Raises InputError."""
     models = plan.models or models_beside(plan.cluster, inputs.background.cluster.name)
-    methods = requested_methods(plan.methods, models, plan.futures)
+    methods = requested_methods(plan.methods, models)
     for method in methods:
         method.chooser()
         if method.label == "quantile" and method.folder is None:

@@ -8,14 +8,13 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from mirage.domain import Penalties
 from mirage.errors import InputError
 from mirage.provision.evaluation.kept import Place, Tried, place
-from mirage.provision.evaluation.live import LiveEpisode
 from mirage.provision.evaluation.methods import MethodRequest
 from mirage.provision.evaluation.protocol import Chooser, EpisodeTrial, try_all
 from mirage.provision.evaluation.sampling import Grid, sample
@@ -37,8 +36,6 @@ class Work:
     methods: tuple[MethodRequest, ...]
     penalties: tuple[Penalties, ...]
     """The first ones are those of the results."""
-    results: int
-    """How many of the penalties: methods that are slow are asked for these only."""
 
 
 class Trials(NamedTuple):
@@ -127,8 +124,7 @@ def _tried(work: Work, plan: EpisodePlan) -> EpisodeTrial | DropReason:
     case = sample(work.background, plan)
     if isinstance(case, DropReason):
         return case
-    live = replace(case, live=partial(LiveEpisode.of, case, work.background, plan))
-    return try_all(live, _choosers(work.methods), work.penalties, work.results)
+    return try_all(case, _choosers(work.methods), work.penalties)
 
 
 @lru_cache(maxsize=1)

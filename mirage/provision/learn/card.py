@@ -30,6 +30,7 @@ LIMITS = (
     " size only, and falls back to the untrained `quantile` where a state is far from all that"
     " was seen in training."
 )
+NO_POLICY = "Learnt from one cluster's history, for `mirage when --model`. It is no policy."
 
 
 Choices = dict[Penalties, list[int]]
@@ -61,7 +62,7 @@ def card(
     facts: Mapping[str, Any] | None = None,
     notes: Sequence[str] = (),
 ) -> str:
-    """The page. ``model`` None: there is nothing to evaluate on labelled episodes (look-ahead).
+    """The page. ``model`` None: futures, which are no policy and so not judged on episodes.
 
     ``base``: the foundation that it continued from, if any. ``episodes``: of the validation part.
     ``facts``: of the training episodes. ``notes``: of the readers of the job history and of the
@@ -80,7 +81,12 @@ def card(
         **({} if model is None or not episodes else _judgement(model, base, episodes, held)),
     }
     title = f"{recipe.method} for {about.cluster}"
-    return card_text(title, [summary, *_remarks(model, episodes)], sections, LIMITS)
+    return card_text(
+        title,
+        [summary, *_remarks(model, episodes)],
+        sections,
+        NO_POLICY if model is None else LIMITS,
+    )
 
 
 def _judgement(

@@ -1,8 +1,7 @@
-"""What look-ahead learns from a job history: how long jobs run, and who will come. No labelled
-episodes are needed.
+"""What the futures of `mirage when` are drawn from: how long jobs run, and who will come. Learnt from
+a job history; no labelled episodes are needed.
 
-A model folder of method `lookahead` has both as arrays, and the cluster's description, so that the
-service can simulate it.
+A folder of method `futures` has both as arrays, and the cluster's description to simulate it.
 """
 
 from __future__ import annotations
@@ -29,7 +28,9 @@ from slurm_sim.formats import parse_json
 if TYPE_CHECKING:
     from mirage.provision.learn.joblog import JobLog
 
-NAME = "lookahead"
+NAME = "futures"
+NAMES = (NAME, "lookahead")
+"""Methods of the recipes that are read; `lookahead`: of folders from before."""
 ARRAYS, WORDS, CLUSTER = "futures.safetensors", "names.json", "cluster.toml"
 
 
@@ -57,7 +58,7 @@ class Futures:
         (folder / CLUSTER).write_text(write_toml(self.cluster), encoding="utf-8")
 
 
-def train_lookahead(log: JobLog, cluster: ClusterConfig, begin_s: int, end_s: int) -> Futures:
+def train_futures(log: JobLog, cluster: ClusterConfig, begin_s: int, end_s: int) -> Futures:
     """From the jobs submitted in [begin_s, end_s): the training part of a cluster's history (Unix
     seconds).
 
@@ -123,11 +124,11 @@ def read(folder: Path) -> Futures:
         futures = Futures(read_toml(folder / CLUSTER).cluster, runtimes, arrivals, partitions)
     except (OSError, ValueError, KeyError, TypeError, IndexError, InvalidCluster) as error:
         raise InputError(
-            f"{folder}: not what look-ahead learns from a trace ({error}); train it again."
+            f"{folder}: not what is learnt for futures ({error}); train it again."
         ) from error
     if not _fits(futures):
         raise InputError(
-            f"{folder}: the arrays of look-ahead do not fit each other; train it again."
+            f"{folder}: the arrays of the futures do not fit each other; train it again."
         )
     return futures
 

@@ -1,6 +1,6 @@
 """The methods that learn from episodes, by name. A new one is one file and one line here.
 
-`lookahead` learns from a job history alone: `mirage.provision.learn.futures`.
+`futures` is no such method: `mirage.provision.learn.futures`.
 """
 
 from __future__ import annotations

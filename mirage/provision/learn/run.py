@@ -20,8 +20,8 @@ from mirage.provision.learn.background import Background, WarmUp
 from mirage.provision.learn.card import card, in_a_phrase
 from mirage.provision.learn.course import Course, held_out, plain
 from mirage.provision.learn.forecast import ForecastingModel
-from mirage.provision.learn.futures import NAME as LOOKAHEAD
-from mirage.provision.learn.futures import train_lookahead
+from mirage.provision.learn.futures import NAME as FUTURES
+from mirage.provision.learn.futures import train_futures
 from mirage.provision.learn.inputs import read_inputs
 from mirage.provision.learn.method import TrainingData
 from mirage.provision.learn.methods import METHODS
@@ -33,7 +33,7 @@ from mirage.rl.budget import at_most
 from mirage.rl.options import with_settings
 
 ALL = "all"
-"""As a method: every method of which `Method.in_all` is true, and `lookahead`."""
+"""As a method: every method of which `Method.in_all` is true."""
 
 EPISODES_SHARE = 0.5
 """Of the time, where networks are trained after the episodes."""
@@ -50,7 +50,7 @@ class TrainingPlan:
     cluster: Path
     """Its cluster: .toml, otherwise a slurm.conf (docs/clusters.md)."""
     methods: tuple[str, ...]
-    """Names in `METHODS`, `lookahead`, or `all`."""
+    """Names in `METHODS`, `all`, or `futures`, which `mirage when` draws from."""
     out: Path
     """The model folder; with several methods the folder of their folders."""
     begin_s: int | None = None
@@ -101,7 +101,7 @@ class TrainingResult:
     folder: Path
     recipe: Recipe
     model: Model | None
-    """None: look-ahead, which has no model of this form."""
+    """None: futures, which are no model."""
     words: str = ""
     """How it did on the validation part, in a phrase; empty: not judged."""
 
@@ -148,13 +148,13 @@ def train(plan: TrainingPlan, reporter: Reporter = SILENT) -> list[TrainingResul
 
 def _methods(wanted: Sequence[str]) -> list[str]:
     """Heads after the foundation that they share. Raises InputError."""
-    known = [*METHODS, LOOKAHEAD]
+    known = [*METHODS, FUTURES]
     if strange := [name for name in wanted if name not in (*known, ALL)]:
         raise InputError(
             f"--method {strange[0]}: there is no such method to train; there are"
             f" {', '.join(known)}, {ALL}."
         )
-    in_all = {name for name in METHODS if METHODS[name].in_all} | {LOOKAHEAD}
+    in_all = {name for name in METHODS if METHODS[name].in_all}
     return [name for name in known if name in wanted or (ALL in wanted and name in in_all)]
 
 
@@ -167,11 +167,11 @@ def _folders(out: Path, methods: Sequence[str]) -> dict[str, Path]:
 
 def _check_options(plan: TrainingPlan, methods: Sequence[str]) -> None:
     """Everything that training would refuse, before hours of simulation. Raises InputError."""
-    if plan.settings and LOOKAHEAD in methods:
+    if plan.settings and FUTURES in methods:
         raise InputError(
-            f"--set {plan.settings[0]}: {LOOKAHEAD} has no options; train it in a call of its own."
+            f"--set {plan.settings[0]}: {FUTURES} has no options; train it in a call of its own."
         )
-    learning = [method for method in methods if method != LOOKAHEAD]
+    learning = [method for method in methods if method != FUTURES]
     for method in learning:
         _options(method, plan.settings)
     if learning and plan.tune:
@@ -219,7 +219,7 @@ class _Parts:
         reporter: Reporter,
     ) -> _Parts:
         """Each part gets a share of `TrainingPlan.at_most_s` as large as its share of the episodes."""
-        learning = [METHODS[method] for method in methods if method != LOOKAHEAD]
+        learning = [METHODS[method] for method in methods if method != FUTURES]
         if not learning:
             return cls()
         drawings = {
@@ -268,19 +268,17 @@ class _Run:
     def train(self, method: str, folder: Path) -> TrainingResult:
         """Raises TrainingInterrupted."""
         began = time.monotonic()
-        write = self._write_lookahead if method == LOOKAHEAD else self._write_model
+        write = self._write_futures if method == FUTURES else self._write_model
         result = write(method, folder)
         if result.model is not None and result.model.traits.interrupted:
             raise TrainingInterrupted(f"interrupted; {folder} holds the best {method} until then.")
         self.reporter.written(method, folder, time.monotonic() - began)
         return result
 
-    def _write_lookahead(self, method: str, folder: Path) -> TrainingResult:
+    def _write_futures(self, method: str, folder: Path) -> TrainingResult:
         course, background, plan = self.course, self.background, self.plan
         about = course.about(background, plan.trace, sha256(plan.trace))
-        futures = train_lookahead(
-            background.log, background.cluster, course.begin_s, course.until_s
-        )
+        futures = train_futures(background.log, background.cluster, course.begin_s, course.until_s)
         recipe = course.recipe(method, about, {})
         write_folder(folder, futures, recipe, card(recipe, about, None, notes=self.notes))
         return TrainingResult(method=method, folder=folder, recipe=recipe, model=None)

@@ -99,12 +99,6 @@ def _trained(config: PolicyConfig, folder: Path) -> Policy:
         raise InputError(
             f"policy.name is {config.name!r}, which takes no model: remove policy.model ({folder})."
         )
-    if config.name == "lookahead":
-        from mirage.provision.policies.lookahead import (
-            read_lookahead,  # the simulator, which other policies do without
-        )
-
-        return read_lookahead(folder, config.lookahead, _quantile(config))
     model, _, about = read_model(folder, config.name)
     if not model.traits.uses_forecasts:
         return LearnedPolicy(model, about, _quantile(config))

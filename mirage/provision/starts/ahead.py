@@ -1,7 +1,7 @@
 """When a job would start in simulated futures of the live queue, and if nobody else came.
 
-A future is that of `mirage.provision.policies.lookahead`: run times and arrivals are drawn from
-what was learnt. All shapes are asked in the same futures, so their difference is not chance.
+All shapes are asked in the same futures (`mirage.provision.starts.drawn`), so their difference is
+not chance.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ from types import MappingProxyType
 
 import numpy as np
 
-from mirage.config import LookaheadConfig
 from mirage.domain import Job, JobState, Snapshot
 from mirage.provision.learn.episode import Floats
 from mirage.provision.learn.futures import Futures
-from mirage.provision.policies.lookahead import Aging, SharedFutures
+from mirage.provision.starts.drawn import Aging, DrawnFutures
 from mirage.provision.starts.forecast import AS_IT_IS, QuantileCalibration, StartForecast, held
 from mirage.slurm.lookahead import Known, simulator_from
 from slurm_sim import Simulator
@@ -81,13 +80,11 @@ class StartsAhead:
             held(job, _priority(job, self.snapshot, params, self.records)) for job in self.jobs
         ]
         snapshot = replace(self.snapshot, jobs=(*self.snapshot.jobs, *added))
-        shared = SharedFutures(
-            self.futures, replace(LookaheadConfig(), seed=self.seed), beyond_s=LONGEST_S
-        )
+        drawn = DrawnFutures(self.futures, snapshot, LONGEST_S, self.seed)
         until = self.clock() + self.seconds
         rows: list[dict[int, int]] = []
         while len(rows) < self.count and (len(rows) < FEWEST or self.clock() < until):
-            rows.append(ask(shared.future(snapshot, len(rows))))
+            rows.append(ask(drawn.future(len(rows))))
         return {job_id: np.array([row[job_id] for row in rows], float) for job_id in rows[0]}
 
 

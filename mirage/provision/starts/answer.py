@@ -194,12 +194,12 @@ class StartSources:
     # ---- by simulated futures
 
     def _futures(self, records: Sequence[Job], now_s: int) -> Futures | None:
-        """Of the model; of another method's model the cluster, with habits from the records."""
+        """Of a folder of futures; of a model the cluster, with habits from the records."""
         if not self.model:
             return None
         folder = Path(self.model)
         recipe = check_folder(folder, system=ProvisionAbout.SYSTEM)
-        if recipe.method == trained.NAME:
+        if recipe.method in trained.NAMES:
             return trained.read(folder)
         if not (folder / CLUSTER).exists():
             raise InputError(f"{folder}: has no {CLUSTER}; give another model folder.")

@@ -73,8 +73,8 @@ class WaitsPlan:
     """That are judged, drawn uniformly; for the past twice as many."""
     futures: int = 16
     """Of look-ahead for each job."""
-    lookahead: Path | None = None
-    """Its model folder; None: it is left out."""
+    habits: Path | None = None
+    """Of look-ahead: a folder of `mirage.provision.learn.futures`; None: it is left out."""
     partition: str | None = None
     seed: int = 1
 
@@ -86,8 +86,8 @@ class WaitsPlan:
             "--cluster": self.cluster,
             **{name: _time(at_s) for name, at_s in times.items()},
             "--jobs": self.jobs,
-            "--futures": self.futures if self.lookahead else None,
-            "--models": self.lookahead,
+            "--futures": self.futures if self.habits else None,
+            "--models": self.habits,
             "--partition": self.partition,
             "--seed": self.seed,
             "--out": self.out,
@@ -115,7 +115,7 @@ def evaluate_waits(plan: WaitsPlan, reporter: Reporter = SILENT) -> WaitsEvaluat
     replay = Replay(
         background=inputs.background,
         partition=inputs.partition,
-        futures=read(plan.lookahead) if plan.lookahead else None,
+        futures=read(plan.habits) if plan.habits else None,
         count=plan.futures,
         seed=plan.seed,
     )
@@ -176,7 +176,7 @@ def _found(plan: WaitsPlan, past: list[StartCase], judged: list[StartCase]) -> W
                 "past": plan.past_s,
                 "jobs": len(judged),
                 "past_jobs": len(past),
-                "futures": plan.futures if plan.lookahead else 0,
+                "futures": plan.futures if plan.habits else 0,
                 "seed": plan.seed,
             },
             "calibration": {"levels": calibration.levels, "jobs": calibration.cases},

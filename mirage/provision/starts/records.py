@@ -1,7 +1,7 @@
 """What look-ahead needs to know of a cluster's habits, from its accounting records of some weeks.
 
-A trained `lookahead` model has it from a longer history; this serves where there is only a
-description of the cluster.
+A folder of `futures` has it from a longer history; this serves where there is only a description
+of the cluster.
 """
 
 from __future__ import annotations

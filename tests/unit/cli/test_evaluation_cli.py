@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 
 from mirage.cli import evaluate
-from mirage.domain import JobState, Penalties
+from mirage.cli.main import main
 from mirage.errors import InputError
 from mirage.figures.provenance import sha256
 from mirage.models.folder import write_folder
 from mirage.models.recipe import Recipe
-from mirage.provision.evaluation.live import LiveEpisode
 from mirage.provision.evaluation.sampling import Grid, sample
 from mirage.provision.learn.about import ProvisionAbout
 from mirage.provision.learn.background import Background, WarmUp
@@ -239,21 +238,6 @@ def test_starts_are_those_of_the_log_and_then_those_of_the_simulation(background
     assert set(starts.limit_s.tolist()) == {6 * HOUR}
 
 
-def test_a_live_simulation_repeats_the_episode(background):
-    for plan in GRID.plans():
-        case = sample(background, plan)
-        live = LiveEpisode.of(case, background, plan)
-        for point in (0, len(case.episode) - 1):
-            seen = live.observe(point, Penalties(4, 1))
-            assert seen.now_s == seen.snapshot.at_s == case.episode.decision_s[point]
-            assert seen.remaining_s == case.episode.remaining_s[point]
-            assert (seen.successor.state, seen.successor.reason) == (JobState.PENDING, "Dependency")
-            queued = sum(
-                job.is_queueing and job.eligible_s is not None for job in seen.snapshot.jobs
-            )
-            assert queued == case.episode.windows[point][-1, 0]
-
-
 class _Quiet:
     """A model that never releases, as data: just enough of a folder."""
 
@@ -312,6 +296,27 @@ def test_forecasts_of_starts_are_judged(files, tmp_path, capsys):
     assert "squeue --start" in (out / "report.html").read_text()
     assert read_calibration(out / "results.json") == AS_IT_IS
     assert read_regression(out / "results.json") is None
+
+
+def test_a_folder_of_futures_is_judged_too(files, tmp_path, capsys):
+    folder = tmp_path / "models" / "futures"
+    given = ["--trace", str(files / "t.csv"), "--cluster", str(files / "c.toml")]
+    given += ["--from", "2023-02-01", "--out", str(folder)]
+    assert main(["train", *given, "--method", "futures"]) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.endswith(f"Next: mirage when -N 1 --model {folder}")
+    assert "It is no policy." in (folder / "card.md").read_text()
+    for models in (folder, folder.parent):
+        out = tmp_path / f"waits of {models.name}"
+        assert evaluate.run(waits_of(files, out, models=models, futures=2)) == 0
+        result = json.loads(capsys.readouterr().out)
+        assert "look-ahead" in [score["method"] for score in result["scores"]]
+    with pytest.raises(InputError, match=r"no folder of futures there; .*--method futures"):
+        evaluate.run(waits_of(files, tmp_path / "x", models=tmp_path))
+    with pytest.raises(InputError, match="--methods futures: no such method"):
+        evaluate.run(parsed(files, "--out", str(tmp_path / "x"), "--methods", "futures"))
+    with pytest.raises(InputError, match="--futures says nothing to pairs of jobs"):
+        evaluate.run(parsed(files, "--out", str(tmp_path / "x"), "--futures", "2"))
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import csv
 import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 from xml.etree import ElementTree
@@ -15,7 +15,6 @@ from mirage.domain import Action, JobState, Penalties, WaitSample
 from mirage.errors import InputError, MirageError
 from mirage.figures.estimate import Estimate
 from mirage.figures.words import hours, number
-from mirage.ports import Advice
 from mirage.provision.evaluation.case import Case, PoolStarts, PoolWaits
 from mirage.provision.evaluation.comparison import MethodInfo, Setup, compare
 from mirage.provision.evaluation.methods import RECENT, requested_methods
@@ -24,7 +23,6 @@ from mirage.provision.evaluation.report.page import page
 from mirage.provision.evaluation.report.words import caveats, headline, penalties_words
 from mirage.provision.evaluation.results import COLUMNS, results, write
 from mirage.provision.evaluation.sampling import sample
-from mirage.provision.evaluation.stepped import SteppedChooser
 from mirage.provision.learn.background import Background
 from mirage.provision.learn.drawing import EpisodePlan, fixed_pair
 from mirage.provision.learn.episode import STEP_S
@@ -60,7 +58,7 @@ def comparison():
     methods.sort(key=lambda method: [chooser.name for chooser in choosers].index(method.name))
     setup = Setup(BEGIN_S, 24 * HOUR_S, 24, (1, 8), LIMIT_S, "trace", resamples=100)
     trials = [
-        try_all(case, choosers, setup.all_penalties, 2)
+        try_all(case, choosers, setup.all_penalties)
         for queue, nodes in ((QUEUE, 1), (replace(QUEUE, nodes_factor=1.5), 8))
         for case in queue.cases(24, every_s=24 * HOUR_S, nodes=nodes)
     ]
@@ -181,69 +179,6 @@ def test_a_model_is_asked_for_all_points_at_once_and_the_first_release_counts(ca
         assert case.episode.interruption_s[choice.point] < HOUR_S
         assert case.episode.overlap_s[choice.point] < HOUR_S
         assert choice.wait_quantiles_s.shape == (len(case.episode), 3)
-
-
-@dataclass
-class Counting:
-    """Says release where the remaining time is no longer than the wait that it predicts."""
-
-    wait_s: int
-    asked: list
-    name: str = "counting"
-    spread_s: int = 0
-
-    def decide(self, observation):
-        self.asked.append(observation.now_s)
-        action = Action.RELEASE if observation.remaining_s <= self.wait_s else Action.WAIT
-        return Advice(
-            action=action,
-            reason="",
-            wait_p50_s=float(self.wait_s),
-            wait_p90_s=float(self.wait_s + self.spread_s),
-        )
-
-
-@pytest.mark.parametrize("penalties", [EVEN, WARY])
-def test_a_slow_policy_is_asked_ever_more_often(cases, penalties):
-    policy = Counting(5 * HOUR_S, [])
-    case = replace(cases[1], live=lambda: cases[1])
-    choice = SteppedChooser(policy, "slow").choose(case, penalties, with_quantiles=True)
-    assert 0 <= 5 * HOUR_S - case.episode.remaining_s[choice.point] < STEP_S, (
-        "no later than if asked at every point"
-    )
-    assert len(policy.asked) < 20
-    assert np.isfinite(choice.wait_quantiles_s[:, 2]).sum() == len(policy.asked)
-
-
-def test_where_interruption_counts_more_it_is_asked_at_every_point_from_its_p90_on(cases):
-    asked = {}
-    for penalties in (EVEN, WARY):
-        policy = Counting(1 * HOUR_S, [], spread_s=5 * HOUR_S)
-        case = replace(cases[1], live=lambda: cases[1])
-        SteppedChooser(policy, "slow").choose(case, penalties)
-        asked[penalties] = len(policy.asked)
-    assert asked[WARY] > 25 > asked[EVEN]
-
-
-def test_a_slow_policy_that_sees_no_wait_is_asked_half_way(cases):
-    policy = Counting(0, [])
-    case = replace(cases[1], live=lambda: cases[1])
-    SteppedChooser(policy, "slow").choose(case, EVEN)
-    assert len(policy.asked) < 20
-
-
-def test_a_slow_policy_is_not_asked_for_the_whole_curve(cases):
-    case = replace(cases[1], live=lambda: cases[1])
-    slow = SteppedChooser(Counting(5 * HOUR_S, []), "slow")
-    trial = try_all(case, [slow, Oracle()], [EVEN, WARY, Penalties(16, 1)], 2)
-    assert ("slow", WARY) in trial.choices
-    assert ("slow", Penalties(16, 1)) not in trial.choices
-    assert ("oracle", Penalties(16, 1)) in trial.choices
-
-
-def test_without_a_simulation_nothing_looks_ahead(cases):
-    with pytest.raises(MirageError, match="no simulation"):
-        SteppedChooser(Counting(1, []), "slow").choose(cases[0], EVEN)
 
 
 # --- names
@@ -421,7 +356,7 @@ def judged(queues, sizes):
     cases = [
         case for queue, nodes in queues for case in queue.cases(2, every_s=12 * HOUR_S, nodes=nodes)
     ]
-    trials = [try_all(case, choosers, setup.all_penalties, 2) for case in cases]
+    trials = [try_all(case, choosers, setup.all_penalties) for case in cases]
     return compare(
         setup, [MethodInfo(chooser.name, "rule", "") for chooser in choosers], trials, {1: {}}
     )

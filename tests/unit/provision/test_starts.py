@@ -39,6 +39,7 @@ from slurm_sim import JobSpec, Simulator
 from slurm_sim.config import ClusterConfig, Params, whole_nodes
 from slurm_sim.seconds import DAY_S, HOUR_S
 from slurm_sim.workload import generate, load_model
+from tests.futures_folder import write_futures
 
 MODELS = Path(__file__).parents[3] / "models" / "ls6-a100"
 NOW, SIZE = 100 * DAY_S, 4
@@ -278,10 +279,13 @@ def test_a_shape_is_answered_from_records_alone():
     assert asked.forecast.method == "like jobs"
 
 
-@pytest.mark.parametrize("method", ["lookahead", "quantile"])
-def test_a_model_folder_makes_it_look_ahead_with_learnt_or_recorded_habits(method):
-    folder = MODELS / method
-    cluster = read_cluster(folder)
+@pytest.mark.parametrize("method", ["futures", "lookahead", "quantile"])
+def test_a_model_folder_makes_it_look_ahead_with_learnt_or_recorded_habits(method, tmp_path):
+    """Folders of futures from before have the method `lookahead`."""
+    cluster = read_cluster(MODELS / "quantile")
+    folder = MODELS / method if method == "quantile" else tmp_path / method
+    if method != "quantile":
+        write_futures(folder, cluster, method)
     begin_s = NOW - 3 * DAY_S
     jobs = [
         JobSpec(40, 8 * HOUR_S, HOUR_S, user=f"u{number % 5}", submit_s=begin_s + 3000 * number)

@@ -176,5 +176,6 @@ def test_what_a_plan_cannot_have_is_refused_before_anything_is_simulated(
 def test_all_is_every_method_but_those_that_fail() -> None:
     every = _methods([ALL])
     assert set(METHODS) - set(every) == {"moe-pg"}
-    assert _methods([ALL, "moe-pg"]) == [*METHODS, "lookahead"]
+    assert _methods([ALL, "moe-pg"]) == [*METHODS]
+    assert _methods([ALL, "futures"]) == [*every, "futures"]
     assert _methods(["moe-pg"]) == ["moe-pg"]
