@@ -130,7 +130,12 @@ def _add_markers(reports: list[Json], user: str) -> None:
         state, reason = marker
         if report["state"] != ChainState.ACTIVE.value:
             report |= {"state": state, "reason": reason}
-        report["next"] = f"No further link: {reason}"
+        logs = (
+            f"; what it wrote: mirage logs {report['chain']}"
+            if state == ChainState.FAILED.value
+            else ""
+        )
+        report["next"] = f"No further link: {reason}{logs}"
 
 
 def _add_pause(report: Json, folder: Path) -> None:

@@ -81,7 +81,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return submit.main(words[1:])
     try:
         _check_verb(verb)
-        args = parser_of(verb).parse_args(words)
+        args, unknown = parser_of(verb).parse_known_args(words)
+        if unknown:
+            raise InputError(
+                f"unrecognized arguments: {' '.join(unknown)}. `mirage {args.verb} --help` has its options."
+            )
         code = int(args.run(args))
         sys.stdout.flush()
         return code

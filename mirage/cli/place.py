@@ -14,6 +14,7 @@ from rich.markup import escape
 from mirage.cli import place_live
 from mirage.cli.learning import add_minutes, budget_s, telling_what_is_kept, words_of
 from mirage.errors import InputError
+from mirage.figures.words import several
 from mirage.models.recipe import RECIPE
 from mirage.rl.budget import at_most
 from slurm_sim.cli.arguments import positive
@@ -227,7 +228,7 @@ def _train_paper(args: argparse.Namespace) -> None:
         save_model(args.out, model, setting, options, seed=args.seed)
         point = training.curve[-1]
         errors.print(
-            f"{point.sequences} sequences, {point.seconds:.0f} s:"
+            f"{several(point.sequences, 'sequence')}, {point.seconds:.0f} s:"
             f" mean reward {point.test_reward:,.0f}, mean slowdown {point.test_slowdown:.2f} (1: no job waits)"
         )
 

@@ -111,6 +111,7 @@ def test_help_names_every_verb(shell):
         (["ps"], "did you mean `mirage status`?"),
         (["submit", "--partiton=x", "j.sh"], "mirage-submit: "),
         (["explain", "x"], "no chain of yours has this id"),
+        (["history", "--link", "3", "x"], "mirage history: unrecognized arguments: --link x"),
         (["agent", "--poll", "0"], "expected seconds above 0"),
         (["agent", "--poll", "soon"], "expected seconds above 0"),
         (["agent", "--policy", "oracle"], "invalid choice"),

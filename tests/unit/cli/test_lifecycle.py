@@ -207,6 +207,15 @@ def test_a_chain_that_lost_its_folder_is_not_called_somebody_elses(shell, verb):
     )
 
 
+def test_the_status_of_a_failed_chain_says_where_its_output_is(shell):
+    folder, first, second = started(shell)
+    (folder / "failed").write_text("link 1 ended with exit code 126\n")
+    end(shell, second)
+    end(shell, first)
+    said = shell.run("status", CHAIN).stdout.replace("\n", " ")
+    assert f"exit code 126; what it wrote: mirage logs {CHAIN}" in said
+
+
 def test_a_done_file_that_is_empty_gives_a_reason(shell):
     folder, _first, _second = started(shell)
     (folder / "done").touch()
