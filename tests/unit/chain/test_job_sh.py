@@ -227,9 +227,21 @@ def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
     rig = Rig(getattr(request, "param", SHELLS[0]), tmp_path, settings)
     yield rig
     for link in rig.running:
-        if link.poll() is None:
-            signal_job(link, signal.SIGKILL)
-        link.communicate()
+        end_all(rig)
+        while True:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                link.communicate(timeout=1)
+                break
+            end_all(rig)  # what was forked just then
+
+
+def end_all(rig: Rig) -> None:
+    """Kills what any link has started, whatever group it is in."""
+    mark = f"FAKE={rig.fake}".encode()
+    for entry in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if mark in entry.read_bytes().split(b"\0"):
+                os.kill(int(entry.parent.name), signal.SIGKILL)
 
 
 def wait_until(happened: Callable[[], object]) -> None:
@@ -250,8 +262,8 @@ def groups_of(link: subprocess.Popen[str]) -> set[int]:
 
 
 def signal_job(link: subprocess.Popen[str], number: signal.Signals) -> None:
-    """To all processes of a link, as Slurm does."""
-    for group in groups_of(link):
+    """To all processes of a link, its shell first, as Slurm does."""
+    for group in sorted(groups_of(link)):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(group, number)
 
