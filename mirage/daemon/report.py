@@ -262,7 +262,9 @@ def explanation(
     if link.predecessor_id is None:
         return f"{who} is the chain's first and waits for nodes."
     if not waits_for_predecessor(link):
-        slurm = f": Slurm let it in as job {link.predecessor_id} ended" if let_in == SLURM else ""
+        slurm = (
+            f": Slurm let it in once job {link.predecessor_id} had ended" if let_in == SLURM else ""
+        )
         return f"{who} waits for nodes{slurm}."
     return _behind(who, link, before, store, asked=asked, decides=decides)
 
@@ -357,7 +359,7 @@ def _past(link: Link, store: ChainStore, service: str) -> str:
         early = f" before job {link.predecessor_id} ended" if let_in == OWNER else ""
         by_whom = f"it was let into the queue by {_LET_IN[let_in]}{early}"
     elif let_in == SLURM:
-        by_whom = f"Slurm let it in as job {link.predecessor_id} ended"
+        by_whom = f"Slurm let it in once job {link.predecessor_id} had ended"
     else:
         by_whom = "who let it into the queue is not known"
     since = link.released_s or link.eligible_s

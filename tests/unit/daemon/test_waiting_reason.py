@@ -226,7 +226,9 @@ def test_a_link_that_started_tells_who_let_it_in():
         replace(ran, released_s=None), OVER
     )
     later = replace(ran, released_s=None, eligible_s=3800, start_s=3900)
-    assert "Slurm let it in as job 11 ended, 1 min 40 s before it started" in said_of(later, OVER)
+    assert "Slurm let it in once job 11 had ended, 1 min 40 s before it started" in said_of(
+        later, OVER
+    )
 
 
 def said_of(second: Link, first: Link) -> str:
