@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tomllib
@@ -22,6 +23,24 @@ from {module} import {function}
 sys.meta_path.insert(0, Interrupt())
 sys.exit({function}())
 """
+
+
+BUILD = """
+import sys
+from scikit_build_core.build import build_wheel
+print(build_wheel(sys.argv[1], {"build-dir": sys.argv[1] + "/build"}))
+"""
+
+
+def test_a_login_node_without_a_compiler_can_install_from_a_checkout(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", BUILD, tmp_path],
+        cwd=ROOT,
+        env={**os.environ, "CXX": str(tmp_path / "no-compiler")},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.endswith("-py3-none-any.whl\n"), done.stderr
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
