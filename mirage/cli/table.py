@@ -86,8 +86,9 @@ def link_state(link: Json) -> str:
     """How a link stands, as people call it. One that its successor asked to end is handed over, near
     its limit too.
     """
-    was_asked = bool(link["handover"] and link["handover"]["gone"])
-    if link["cut_short_s"] or (was_asked and link["state"] == JobState.COMPLETED.value):
+    record = link["handover"]
+    has_left = bool(record and record["asked"] and record["gone"])
+    if link["cut_short_s"] or (has_left and link["state"] == JobState.COMPLETED.value):
         return "handed over"
     at_signal = link["state"] == JobState.FAILED.value and link["exit_code"] == USED_UP_EXIT
     return "at its signal" if at_signal else str(link["state"])

@@ -231,17 +231,18 @@ def test_a_time_that_is_none_is_refused(every: str, capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize(
-    ("gone", "more", "said"),
+    ("asked", "gone", "more", "said"),
     [
-        (60, {"cut_short_s": 30}, "handed over"),
-        (60, {}, "handed over"),  # it ended near its limit, at its successor's signal
-        (None, {}, "COMPLETED"),  # its successor ended first
-        (60, {"state": "TIMEOUT"}, "TIMEOUT"),
-        (None, {"state": "FAILED", "exit_code": 75}, "at its signal"),
+        (50, 60, {"cut_short_s": 30}, "handed over"),
+        (50, 60, {}, "handed over"),  # it ended near its limit, at its successor's signal
+        (50, None, {}, "COMPLETED"),  # its successor ended first
+        (None, 60, {}, "COMPLETED"),  # it was left alone: --handover-signal none
+        (50, 60, {"state": "TIMEOUT"}, "TIMEOUT"),
+        (None, None, {"state": "FAILED", "exit_code": 75}, "at its signal"),
     ],
 )
 def test_a_link_that_left_for_its_successor_is_handed_over(
-    gone: int | None, more: Json, said: str
+    asked: int | None, gone: int | None, more: Json, said: str
 ) -> None:
-    ended = link(1, "COMPLETED", handover={"gone": gone}, nodes=1, submit=0) | more
+    ended = link(1, "COMPLETED", handover={"asked": asked, "gone": gone}, nodes=1, submit=0) | more
     assert link_cells(ended)[2] == link_state(ended) == said
