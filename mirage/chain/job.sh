@@ -29,8 +29,8 @@
 #                 started. how: exit (by itself), handover (its successor asked it to), slurm (time limit and the
 #                 signal before it, scancel, requeue, preemption), paused (mirage pause --now asked it to),
 #                 early (a signal before its work began). swept=1: Slurm ended or requeued the job, so some of
-#                 its processes may still be at it; then reason= is Slurm's, if it says one. A link that was killed
-#                 outright leaves none.
+#                 its processes may still be at it; then reason= is Slurm's, if it says one. steps=1: its script left
+#                 job steps, which may be at it too. A link that was killed outright leaves none.
 #   handover.K    job= of the successor that asks link K to end, grace= (seconds), asked=; gone= once it has ended;
 #                 cut=, by= where that took too long and it was cancelled (by: grace, max-overlap); to=, the number of the
 #                 successor whose script started.
@@ -166,9 +166,9 @@ m_is_over_state() { # STATE
     esac
 }
 
-# The record of a link that Slurm ended does not count: of its job steps some may still save, until KillWait is over.
+# The record of a link that Slurm ended, or that left job steps, does not count: they may save until KillWait is over.
 m_gone() { # JOB SEGMENT: looks at its record each time, asks Slurm every ten seconds (at once after m_look_at=0)
-    if [ "$(m_read "link.$2" job)" = "$1" ] && [ -z "$(m_read "link.$2" swept)" ]; then return 0; fi
+    if [ "$(m_read "link.$2" job)" = "$1" ] && [ -z "$(m_read "link.$2" swept)$(m_read "link.$2" steps)" ]; then return 0; fi
     [ "$(m_now)" -ge "$m_look_at" ] || return 1
     m_look_at=$(($(m_now) + 10))
     m_over_in_slurm "$1"
@@ -1017,7 +1017,26 @@ m_settle_session() { # sets m_session
 
 # slurmstepd kills what a batch script leaves behind. It must not write beside the next link, which starts soon.
 m_end_session() {
-    [ -z "$m_session" ] || [ -n "$m_swept" ] || kill -s KILL -- "-$m_script" 2>/dev/null || :
+    [ -n "$m_session" ] && [ -z "$m_swept" ] || return 0
+    kill -s KILL -- "-$m_script" 2>/dev/null || :
+    for m_entry in /proc/[0-9]*/stat; do # `set -m` gives each of the script's children a group of its own
+        read -r m_line <"$m_entry" || continue
+        # shellcheck disable=SC2086  # state, parent, group, session
+        set -- ${m_line##*) }
+        m_entry=${m_entry%/stat}
+        [ "$4" != "$m_script" ] || kill -s KILL "${m_entry#/proc/}" || :
+    done 2>/dev/null
+}
+
+# Job steps that the script did not wait for have the time to save that slurmstepd gives them.
+m_look_at_steps() { # sets m_left_steps: some still run, or Slurm does not say
+    [ -z "$m_swept" ] && m_has_slurm || return 0
+    for m_try in 1 2 3; do
+        m_left_steps=1
+        m_shown=$(m_slurm squeue -h -a -s -j "$m_job" -o %i 2>/dev/null) || return 0
+        case $m_shown in *"$m_job".[0-9]*) ;; *) m_left_steps=''; return 0 ;; esac
+        sleep 0.5 2>/dev/null || sleep 1
+    done
 }
 
 m_pass_on() { # SIGNAL CANARY STRAY: fails if the whole job had the signal
@@ -1143,7 +1162,8 @@ work=${m_work:-$m_end}
 end=$m_end
 exit=$m_code
 how=$1
-swept=$m_swept" 2>&1); do
+swept=$m_swept${m_left_steps:+
+steps=$m_left_steps}" 2>&1); do
         # Slurm may end this job soon, and the next link can tell without the record, so it is tried for a shorter time.
         if [ $(($(m_now) - m_end)) -ge "$m_record_patience" ]; then
             m_say "how this link ended is not recorded: cannot write to $m_dir ($m_error)"
@@ -1227,7 +1247,7 @@ m_main() { # SEGMENT PREDECESSOR ARGUMENTS...
             ;;
     esac
     m_seg=$1 m_pred=$2 m_next=$(($1 + 1)) m_job=$SLURM_JOB_ID m_restart=${SLURM_RESTART_COUNT:-0} m_started=$(m_now)
-    m_child='' m_took_from='' m_queuer='' m_helper='' m_work='' m_look_at=0 m_swept='' m_at_signal='' m_cannot_wait='' m_unwritten='' m_saved='' m_stranded='' m_tagged=''
+    m_child='' m_took_from='' m_queuer='' m_helper='' m_work='' m_look_at=0 m_swept='' m_at_signal='' m_cannot_wait='' m_unwritten='' m_saved='' m_stranded='' m_tagged='' m_left_steps=''
     shift 2
     m_watch_signals
     m_read_length
@@ -1259,6 +1279,7 @@ err=$(readlink "/proc/$$/fd/2")" || m_leave 143 "asked to end before the work be
     m_stop_helpers
     m_judge
     m_end_session
+    m_look_at_steps
     m_say_if_not_ready
     m_finish "$m_how" "$@"
 }

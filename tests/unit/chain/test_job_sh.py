@@ -523,10 +523,32 @@ def test_a_link_without_slurms_commands_says_so_and_does_not_hold_its_nodes(
 @every_shell
 def test_what_a_script_leaves_behind_ends_with_it(rig: Rig) -> None:
     """slurmstepd kills it; here it would write beside the next link."""
-    rig.script("trap '' TERM HUP; (sleep 2; touch late) & exit 0")
+    for jobs in ("set +m", "set -m"):
+        rig.script(f"trap '' TERM HUP; {jobs}; (sleep 2; touch late) & exit 0")
+        rig.run(1, 11)
+        time.sleep(3)
+        assert not (rig.root / "late").exists(), jobs
+
+
+@pytest.mark.parametrize(("steps", "waits"), [("11.batch\n", False), ("11.batch\n11.0\n", True)])
+def test_job_steps_that_a_script_leaves_keep_the_next_link_back(
+    rig: Rig, steps: str, waits: bool
+) -> None:
+    """Slurm gives them KillWait to save, as the job ends."""
+    rig.script("true")
+    (rig.fake / "steps.11").write_text(steps)
     rig.run(1, 11)
-    time.sleep(3)
-    assert not (rig.root / "late").exists()
+    rig.over(11, "COMPLETING")
+    rig.script("touch works")
+    link = rig.start(2, 12, 11)
+    if waits:
+        wait_until(lambda: any("-j 11 -o %T/" in call for call in rig.log("squeue")))
+        time.sleep(1)
+        assert not (rig.root / "works").exists()
+        rig.over(11)
+    link.communicate(timeout=PATIENCE_S)
+    assert (rig.root / "works").exists()
+    assert any("-j 11 -o %T/" in call for call in rig.log("squeue")) is waits
 
 
 @every_shell
