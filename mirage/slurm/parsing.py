@@ -221,7 +221,7 @@ def queued_job(fields: Sequence[str], now_s: int) -> Job:
     """
     shown = dict(zip(SQUEUE_FIELDS, fields, strict=True))
     priority, node_list = shown["PriorityLong"], shown["NodeList"]
-    state = _state(shown["State"])
+    state = _state(_first(shown["State"]))
     if state is JobState.UNKNOWN:
         state = _by_nodes(shown, now_s)
     eligible_s, start_s, end_s = _queued_times(shown, state, now_s)
@@ -313,7 +313,7 @@ def _accounted_jobs(fields: Sequence[str], now_s: int) -> list[Job]:
         exit_code,
     ) = fields[:13]
     allocated, requested, node_list = fields[13:]
-    state = _state(state_word.split(" ", 1)[0])  # "CANCELLED by 1000"
+    state = _state(_first(state_word))
     eligible_s, start_s, end_s = map(_time, times)
     nodes_held, counts = _node_names(node_list), _counts(allocated or requested)
     if state in _NOT_STARTED or not nodes_held:
@@ -372,6 +372,11 @@ def known_state(text: str) -> NodeState:
         words = ", ".join(sorted(known.unknown))
         note_once(f"Slurm's node state {words!r} is not known here: such a node is no capacity")
     return known
+
+
+def _first(state: str) -> str:
+    """The state of "CANCELLED by 1000"."""
+    return state.partition(" ")[0]
 
 
 @lru_cache(maxsize=1 << 10)
@@ -513,7 +518,7 @@ _IDS: _Checks = {
 _VALUES: _Checks = {
     "UserName": _user,
     "Partition": _word,
-    "State": lambda text: _state(text.split(" ", 1)[0]),
+    "State": lambda text: _state(_first(text)),
     "SubmitTime": lambda text: _needed(_time(text)),
     "Submit": lambda text: _needed(_time(text)),
     "JobID": lambda text: array_tasks(text),

@@ -190,7 +190,8 @@ def _records(draft: Draft, text: str, source: str, first: str) -> Iterator[Entri
             continue
         where = f"{source}:{number}"
         entries = {key.lower(): Entry(key, value, where) for key, value in _pairs(line).items()}
-        if next(iter(entries), None) != first:
+        used = set_entries(entries)
+        if next(iter(entries), None) != first or first not in used:
             strange.append(_strange(line, where, f"`{source} -o`, one line each"))
             continue
         if late := [name for name in LATE[first] if name not in entries]:
@@ -200,7 +201,7 @@ def _records(draft: Draft, text: str, source: str, first: str) -> Iterator[Entri
                 f" short? Give the whole output of `{source} -o`"
             )
         found = True
-        yield set_entries(entries)
+        yield used
     if strange and not found:
         raise _wrong_text(strange)
     draft.note(strange)
@@ -214,7 +215,9 @@ def _add_node(draft: Draft, shown: Entries) -> None:
     ]
     entries, unread = readable(by_name(known), _NODE_READERS, InvalidCluster)
     draft.note([*node_notes(entries), *unread])
-    draft.add_nodes(shown["nodename"], entries, _fate(draft, shown["state"]))
+    name = shown["nodename"]
+    state = shown.get("state", Entry("State", "", name.where))
+    draft.add_nodes(name, entries, _fate(draft, state))
 
 
 def _fate(draft: Draft, state: Entry) -> NodeFate:

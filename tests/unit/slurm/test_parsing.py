@@ -644,6 +644,7 @@ def test_a_state_of_a_newer_release_is_judged_by_the_nodes_and_named_once(noted)
     held = {"State": "QUIESCED", "NodeList": "n1", "StartTime": "990000", "EndTime": "1009000"}
     assert queued(**held).state is JobState.RUNNING
     assert queued(State="QUIESCED", NodeList="", StartTime="N/A").is_pending
+    assert queued(State="QUIESCED by 1000", NodeList="", StartTime="N/A").is_pending
     assert queued(State="Requeued-2", NodeList="n1", StartTime="1009000").is_pending  # planned
     assert queued(**held | {"EndTime": "995000"}).state is JobState.UNKNOWN
     assert [record.message.split(" is ")[0] for record in noted.records] == [

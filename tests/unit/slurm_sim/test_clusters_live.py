@@ -160,6 +160,8 @@ def test_other_clusters_are_left_out() -> None:
         ("IDLE+NOT_RESPONDING", NodeAction.DOWN),
         ("UNKNOWN", NodeAction.DOWN),
         ("IDLE+CLOUD+POWERED_DOWN", None),
+        ("(null)", NodeAction.DOWN),
+        ("", NodeAction.DOWN),
     ],
 )
 def test_states_of_nodes(state: str, action: NodeAction | None) -> None:
@@ -168,6 +170,17 @@ def test_states_of_nodes(state: str, action: NodeAction | None) -> None:
     assert [change.action for change in changes if change.node == "n2"] == (
         [action] if action else []
     )
+
+
+def test_a_record_without_a_name_costs_a_note() -> None:
+    texts = {name: text(name) for name in ("nodes", "partitions")}
+    first = {name: whole.splitlines()[0] for name, whole in texts.items()}
+    nodes = texts["nodes"] + re.sub("NodeName=[^ ]*", "NodeName=(null)", first["nodes"])
+    shown = re.sub("PartitionName=[^ ]*", "PartitionName=", first["partitions"])
+    found = read_live(text("config"), nodes, texts["partitions"] + shown, text("qos"))
+    known = read_live(text("config"), texts["nodes"], texts["partitions"], text("qos"))
+    assert found.cluster == known.cluster
+    assert len(found.notes) == len(known.notes) + 2
 
 
 def test_a_reason_cannot_pass_for_an_attribute() -> None:
