@@ -145,8 +145,10 @@ def _tres(value: object) -> dict[str, int]:
     """`[{"type": "gres", "name": "gpu", "count": 2}, ...]` by Slurm's name: `gres/gpu`."""
     found = {}
     for each in value if isinstance(value, list) else ():
+        if not isinstance(each, Mapping):
+            continue
         count = each.get("count")
-        name = "/".join(filter(None, (each.get("type"), each.get("name"))))
+        name = "/".join(filter(None, (text_of(each, "type"), text_of(each, "name"))))
         if isinstance(count, int) and count >= 0:
             found[name] = count
     return found

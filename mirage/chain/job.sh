@@ -569,7 +569,7 @@ m_try_submitting() { # ARGUMENTS...
     [ "$m_seg" -eq 1 ] && [ "$m_next" -lt "$m_segments" ] || return 0
     m_hold=--test-only m_error=''
     m_submit $((m_next + 1)) "$m_job" "$@" >/dev/null || m_error=$(cat "$m_dir/.sbatch.$m_job" 2>/dev/null)
-    case $m_error in '' | *'no job id') return 0 ;; esac # sbatch would take it
+    case $m_error in '' | *'no job id' | *' to start at '*) return 0 ;; esac # sbatch would take it
     m_may_pass || m_tell_refusal $((m_next + 1))
 }
 

@@ -847,6 +847,16 @@ def test_link_1_finds_that_its_node_may_not_submit(rig: Rig) -> None:
     assert "denied" in (rig.folder / "queued.3.error").read_text()
 
 
+def test_a_trial_that_a_requeue_ends_after_its_answer_is_no_refusal(rig: Rig) -> None:
+    rig.script(UNTIL_STOP)
+    (rig.fake / "refuse.test").write_text("sbatch: Job 13 to start at 2026-11-28T15:15:25 on n1\n")
+    link = rig.start(1, 11)
+    wait_until((rig.folder / "queued.2").exists)
+    (rig.root / "stop").touch()
+    assert "not queued yet" not in link.communicate(timeout=PATIENCE_S)[1]
+    assert not (rig.folder / "queued.3.error").exists()
+
+
 def test_nothing_is_submitted_while_squeue_gives_no_sound_answer(rig: Rig) -> None:
     quick_sleep(rig)
     rig.script(UNTIL_STOP)
@@ -1404,6 +1414,8 @@ def test_the_users_signal_goes_to_the_steps_if_there_are_any(rig: Rig) -> None:
     (rig.fake / "steps.11").write_text("11.batch\n11.extern\n11.0\n")
     start_first(rig)
     rig.start(2, 12, 11)
+    wait_until(lambda: rig.log("scancel"))
+    rig.over(11)
     wait_until(lambda: "2 starts" in trace(rig))
     assert rig.log("scancel")[0] == "--signal=USR1 11"
 
