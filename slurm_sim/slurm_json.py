@@ -149,7 +149,7 @@ def _tres(value: object) -> dict[str, int]:
             continue
         count = each.get("count")
         name = "/".join(filter(None, (text_of(each, "type"), text_of(each, "name"))))
-        if isinstance(count, int) and count >= 0:
+        if name and isinstance(count, int) and count >= 0:
             found[name] = count
     return found
 

@@ -551,6 +551,20 @@ def test_sacct_json_is_read_as_its_text(tmp_path, new, indent):
     assert {each["state"] for each in others} == {"PENDING"}
 
 
+@pytest.mark.parametrize("odd", [None, "x", 5, ["cpu"], {"type": 5, "name": ["gpu"], "count": 1}])
+def test_a_resource_of_a_form_that_is_not_known_costs_no_trace(tmp_path, odd):
+    jobs = [
+        in_json(new=True, tres={"allocated": [odd], "requested": [odd]}, job_id=8),
+        in_json(True),
+    ]
+    path = tmp_path / "sacct.json"
+    path.write_text(json.dumps({"jobs": jobs}))
+    assert [each["job_id"] for each in import_sacct(path).trace.jobs.to_dict("records")] == [
+        "8",
+        "7",
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
