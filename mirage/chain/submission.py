@@ -464,9 +464,13 @@ def command_of(settings: ChainSettings) -> str:
 def refuse_twin(settings: ChainSettings) -> None:
     """InputError: a chain lives that was started by the same command."""
     command = command_of(settings)
+    try:
+        chains = list(chains_folder().iterdir())
+    except OSError:
+        return  # none yet; or the folder is closed, as its owner is told once it is written to
     twins = [
         path.name
-        for path in chains_folder().glob("*")
+        for path in chains
         if path.is_dir()
         and read_record(path / CHAIN_RECORD).get(COMMAND) == command
         and over_marker(path) is None

@@ -116,7 +116,8 @@ def test_a_failed_chain_is_shown_until_it_is_old(site: Site, clean_home: None) -
     chain, _jobs = site.submit_chain(ALICE, "--segments=2", site.script(ALICE, "bad.sh", BAD))
     until(lambda: [each["state"] for each in status(site)] == ["failed"], 60, "the chain to fail")
     text = site.run(ALICE, "mirage", "status").stdout
-    assert f"Ended badly within 3 days\nchain {chain} failed (train, {ALICE}): ~/bad.sh\n" in text
+    assert f"Ended badly within 3 days\nchain {chain} failed (train, {ALICE}, ran " in text
+    assert " of 2 time limits): ~/bad.sh\n" in text
     assert "No further link: " in text
 
 

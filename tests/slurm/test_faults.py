@@ -53,7 +53,11 @@ def outcomes(service: Service, job_id: int) -> list[object]:
 
 
 def assert_no_link_lost_or_twice(site: Site, chain: str, jobs: tuple[int, ...]) -> None:
-    assert site.chain_jobs(ALICE, chain) == {k: [job] for k, job in enumerate(jobs, start=1)}
+    """``jobs``: of the first links. A chain whose links are handed over early has more of them."""
+    found = site.chain_jobs(ALICE, chain)
+    assert [found[segment] for segment in range(1, len(jobs) + 1)] == [[job] for job in jobs]
+    assert {len(each) for each in found.values()} == {1}
+    assert sorted(found) == list(range(1, len(found) + 1))
 
 
 def test_a_chain_that_is_over_before_anybody_saw_it_is_known_from_its_folder(site):
@@ -175,7 +179,7 @@ def test_slurmctld_is_killed_and_restarted_mid_chain(site, service, chain):
         until(lambda: "released" in outcomes(service, second), 180, "the release")
         until(lambda: site.state(first) in ("COMPLETED", "CANCELLED", "FAILED"), 60, "the handover")
     assert_no_link_lost_or_twice(site, name, (first, second))
-    assert site.state(second) == "RUNNING"
+    assert site.state(second) in ("RUNNING", "COMPLETING", "COMPLETED")  # the next one may be there
 
 
 def test_without_slurmdbd_a_chain_is_still_released_and_followed(site, service):

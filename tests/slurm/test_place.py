@@ -165,7 +165,7 @@ def test_killed_at_each_point_nothing_is_lost_or_moved_twice(racks, state):
     subprocess.run(["rm", "-rf", str(other)], check=True)
     die("after-signal", other)
     until(lambda: racks.state(mine) == "PENDING", 30, "the job to requeue itself")
-    racks.run("root", "scontrol", "update", f"JobId={mine}", "StartTime=now+1hour")
+    racks.run("root", "scontrol", "update", f"JobId={mine}", "StartTime=now+4minutes")
     die("before-require", other)
     die("after-require", other)
     racks.run("root", "scontrol", "update", f"JobId={mine}", "StartTime=now")
@@ -183,8 +183,10 @@ def test_a_user_moves_only_their_own_jobs_and_bad_input_is_one_line(racks):
     train(racks, BOB, "n[1-2]", OPT_IN)
     words = ["mirage", "place", "run", "--once", "--mode=enforce"]
     racks.run(ALICE, *words)
-    file = Path(racks.script(ALICE, "topology.conf", "SwitchName=s1 Nodes=n[1-4]\n"))
+    file = Path(
+        racks.script(ALICE, "topology.conf", "SwitchName=s1 Nodes=n[1-8]\nSwitchName=s1 Nodes=n8\n")
+    )
     done = racks.run(ALICE, "mirage", "place", "advise", "--topology", str(file), check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1
-    assert "node n5 has GPUs and is on no switch" in done.stderr
+    assert "line 2: s1 is there twice, first in line 1" in done.stderr
