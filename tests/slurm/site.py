@@ -169,10 +169,16 @@ class Site:
         return {segment: sorted(ids) for segment, ids in sorted(found.items())}
 
     def cancel_all(self) -> None:
-        """Ends every job and waits until the nodes are free."""
-        for user in (ALICE, BOB, CAROL):
-            self.run("root", "scancel", "-u", user, check=False)
-        until(lambda: not self.run("root", "squeue", "-h").stdout.strip(), 60, "all jobs to end")
+        """Ends every job and waits until the nodes are free. A link that starts just then may have
+        queued the next one after the first try.
+        """
+
+        def is_empty() -> bool:
+            for user in (ALICE, BOB, CAROL):
+                self.run("root", "scancel", "-u", user, check=False)
+            return not self.run("root", "squeue", "-h").stdout.strip()
+
+        until(is_empty, 60, "all jobs to end", every_s=1)
 
     def slurm(self, action: str, daemon: str, *more: str) -> None:
         """`start` or `stop` a daemon of the instance, or `kill` it (SIGKILL)."""
