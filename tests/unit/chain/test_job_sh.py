@@ -293,6 +293,17 @@ def canary_of(link: subprocess.Popen[str], before: int = 0) -> int:
     return found[0]
 
 
+def helpers_of(link: subprocess.Popen[str], before: int = 0) -> int:
+    """The canary, as `canary_of` gives it, once the process in a session of its own is there too."""
+    canary = canary_of(link, before)
+    wait_until(
+        lambda: any(
+            group > canary and CANARY in commands_of(group).values() for group in groups_of(link)
+        )
+    )
+    return canary
+
+
 def without_slurm(rig: Rig) -> Path:
     """A folder of programs for PATH, on a machine that may have Slurm's commands."""
     programs = rig.root / "programs"
@@ -419,7 +430,7 @@ def start_reporter(
     link = rig.start(segment, job, pred)
     assert link.stdout
     assert link.stdout.readline() == "ready\n"
-    canary_of(link)
+    helpers_of(link)
     return link
 
 
@@ -441,10 +452,10 @@ def test_a_signal_to_all_processes_reaches_the_script_once(rig: Rig) -> None:
     link = start_reporter(rig)
     assert link.stdout
     for number in (signal.SIGUSR1, signal.SIGUSR2):
-        canary = canary_of(link)
+        canary = helpers_of(link)
         signal_job(link, number)
         assert link.stdout.readline() == f"{number.name}\n"
-        canary_of(link, canary)
+        helpers_of(link, canary)
         time.sleep(0.5)  # so that a second one would come
     signal_job(link, signal.SIGTERM)
     out, _err = link.communicate(timeout=PATIENCE_S)
@@ -462,7 +473,7 @@ def test_on_a_busy_node_the_whole_job_is_not_taken_for_its_shell(rig: Rig) -> No
     )
     program.chmod(0o755)
     link = start_reporter(rig)
-    canary = canary_of(link)
+    canary = helpers_of(link)
     groups = groups_of(link) - {link.pid}
     signal_job(link, signal.SIGTERM)
     time.sleep(2)
