@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
@@ -19,6 +20,10 @@ if [ "$MIRAGE_SEGMENT" = 3 ]; then sleep 3; touch "$MIRAGE_DONE_FILE"; exit 0; f
 sleep 600 & wait $!
 wait
 """
+
+
+TIE_S = 3
+"""Of what happens within one of Slurm's seconds nobody knows what came first."""
 
 
 def begun(site, chain):
@@ -39,6 +44,7 @@ def test_history_of_links_that_requeue_themselves_or_are_requeued_is_that_of_sac
         words = ["--segments=3", site.script(ALICE, "requeue.sh", REQUEUES_ITSELF)]
         chain, jobs = site.submit_chain(ALICE, *words)
         until(lambda: begun(site, chain) == ["1"], 60, "link 1 at work")
+        time.sleep(TIE_S)
         jobs = [jobs[0], let_in(site, chain, 2)]
         until(lambda: begun(site, chain) == ["1", "2"], 60, "link 2 to take over")
         until(lambda: site.state(jobs[0]) == "PENDING", 90, "link 1's job to wait for nothing")
@@ -49,6 +55,7 @@ def test_history_of_links_that_requeue_themselves_or_are_requeued_is_that_of_sac
         site.run("root", "scontrol", "requeue", str(jobs[1]))
         until(lambda: begun(site, chain) == ["1", "2", "2"], 90, "link 2 at work again")
         until(lambda: site.state(jobs[0]) == "COMPLETED", 90, "link 1's empty run to end")
+        time.sleep(TIE_S)
         jobs.append(let_in(site, chain, 3))
         until(lambda: begun(site, chain)[3:] == ["3"], 60, "link 3 to take over")
         for job in jobs:
