@@ -36,6 +36,9 @@ from mirage.chain.script import (
 )
 from mirage.domain import USED_UP_EXIT, Mode, Penalties
 
+pytestmark = pytest.mark.flaky(reruns=1)
+"""Real shells and signals in real time: a busy machine can move what comes first. A rerun is shown."""
+
 SHELLS = [
     words for words in (["dash"], ["bash", "--posix"], ["busybox", "sh"]) if shutil.which(words[0])
 ]

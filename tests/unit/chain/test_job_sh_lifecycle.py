@@ -32,6 +32,9 @@ from tests.unit.chain.test_job_sh import (
     wait_until,
 )
 
+pytestmark = pytest.mark.flaky(reruns=1)
+"""Real shells and signals in real time: a busy machine can move what comes first. A rerun is shown."""
+
 rig = test_job_sh.rig
 TELL = 'echo "$MIRAGE_EVENT|$MIRAGE_REASON|$MIRAGE_CHAIN_ID|$MIRAGE_INTERRUPTED_S" >>told'
 
