@@ -18,22 +18,10 @@ from mirage.cli.table import console
 from mirage.config import Config
 from mirage.config_sources import SITE_FILE, is_there, load, named_file, user_file
 from mirage.daemon.drift import WINDOW_S, drift
-from mirage.daemon.federation import (
-    HEAD,
-    as_json,
-    impacts,
-    notes,
-    page,
-    read_federation,
-    read_impact,
-    rows,
-)
-from mirage.daemon.impact import Impact
+from mirage.daemon.impact import Impact, impact, is_audit_log
 from mirage.daemon.impact_words import hours, sentences
-from mirage.errors import InputError
-from mirage.figures.page import render
+from mirage.errors import AuditError
 from mirage.store.journal import read_journal
-from slurm_sim.files import write_whole
 from slurm_sim.seconds import WEEK_S
 
 
@@ -54,15 +42,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="audit log, if not where the configuration says",
     )
-    parser.add_argument(
-        "--federation",
-        type=Path,
-        metavar="FILE",
-        help="several clusters: a TOML file with [clusters] and lines NAME = AUDIT LOG",
-    )
-    parser.add_argument(
-        "--out", type=Path, metavar="FILE.html", help="page to write, with --federation"
-    )
     parser.add_argument("--json", action="store_true", help="output as JSON (docs/cli.md)")
 
 
@@ -79,10 +58,6 @@ def run(args: argparse.Namespace) -> int:
     ).config
     until_s = int(time.time()) + 1
     since_s = until_s - args.weeks * WEEK_S
-    if args.federation:
-        return _federation(args, since_s, until_s, config.policy.timer.lead_s)
-    if args.out:
-        raise InputError("--out needs --federation")
     path = args.audit or audit_file(config, of_daemon=args.config is not None)
     found = read_impact(path, since_s, until_s, config.policy.timer.lead_s)
     fit = drift(read_journal(path, until_s - WINDOW_S), until_s)
@@ -99,24 +74,12 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _federation(args: argparse.Namespace, since_s: int, until_s: int, lead_s: int) -> int:
-    """Exit code 1 if a cluster's log can't be read: the sums are then without it."""
-    clusters = impacts(read_federation(args.federation), since_s, until_s, lead_s)
-    if args.out:
-        write_whole(args.out, render(page(clusters, since_s, until_s)).encode())
-    if args.json:
-        print(json.dumps(as_json(clusters, since_s, until_s), indent=2))
-    else:
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for number, name in enumerate(HEAD):
-            table.add_column(name, justify="right" if number else "left")
-        for row in rows(clusters):
-            table.add_row(*map(escape, row))
-        console.print(f"The last {args.weeks} week{'s' * (args.weeks > 1)}")
-        console.print(table)
-        for note in notes(clusters):
-            console.print(escape(note))
-    return int(any(each.found is None for each in clusters))
+def read_impact(audit: Path, since_s: int, until_s: int, timer_lead_s: int) -> Impact:
+    """As `impact`. Raises AuditError: it can't be read, or no line of it is an audit log's."""
+    found = impact(read_journal(audit), since_s, until_s, timer_lead_s)
+    if found.unreadable and not is_audit_log(read_journal(audit)):
+        raise AuditError(f"{audit}: no line of it is one of an audit log. Name the service's.")
+    return found
 
 
 def audit_file(config: Config, *, of_daemon: bool) -> Path:

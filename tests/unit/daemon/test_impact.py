@@ -238,3 +238,18 @@ def test_a_log_of_somebody_else_says_who_may_read_it(log, capsys, monkeypatch):
     assert main(["report", "--audit", str(log)]) == 1
     told = capsys.readouterr().err
     assert f"{log}: Permission denied. Ask as its owner or root" in told
+
+
+def test_a_line_of_brackets_costs_that_line(log, capsys):
+    log.write_bytes(b"[" * 100_000 + b"\n" + log.read_bytes() + b'{"at":' * 100_000)
+    assert main(["report", "--audit", str(log), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["handovers"] == 1
+
+
+def test_a_file_that_is_no_audit_log_is_refused(tmp_path, capsys):
+    other = tmp_path / "syslog"
+    other.write_text('one line\n{"at": 3}\n')
+    assert main(["report", "--audit", str(other)]) == 1
+    assert capsys.readouterr().err == (
+        f"mirage report: {other}: no line of it is one of an audit log. Name the service's.\n"
+    )
