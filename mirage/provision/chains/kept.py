@@ -18,6 +18,7 @@ def _write(case: ChainCase, trial: ChainTrial) -> Json:
         "chains": asdict(case) | {"mode": case.mode.value},
         "progress": asdict(trial.progress),
         "ran_s": trial.ran_s,
+        "young": trial.young,
         "others_wait_s": None if waits is None else waits.tolist(),
     }
 
@@ -29,6 +30,7 @@ def _read(record: Json) -> tuple[ChainCase, ChainTrial]:
         chains=case,
         progress=ChainProgress(**record["progress"]),
         ran_s=record["ran_s"],
+        young=record["young"],
         others_wait_s=None if waits is None else np.array(waits, dtype=np.float64),
     )
 

@@ -6,7 +6,9 @@ rather better here than on a site.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from fractions import Fraction
 
 from mirage.chain.durations import format_duration, parse_duration
 from mirage.domain import Action
@@ -17,18 +19,21 @@ from slurm_sim import Simulator
 SOON_S = 900
 """A successor that would start so soon is not released while its predecessor has longer left."""
 AFTER, AHEAD = "after", "ahead"
+_PARTS = re.compile(r"(\d*)L(?:/([1-9]\d*))?")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChainRule:
     """`after:D`: a successor, once its predecessor has run for D. `ahead:N:D`: up to N successors
-    in the queue, one more each D.
+    in the queue, one more each D. D is a duration, or a part of a link's length L: `5L/12`.
     """
 
     name: str
     ahead: int
     """Successors in the queue at most."""
-    pause_s: int
+    pause_s: int = 0
+    pause_links: Fraction = Fraction(0)
+    """The pause in lengths of a link, in place of seconds."""
     is_staggered: bool
     """Whether the pause begins as the predecessor enters the queue, not as it starts."""
 
@@ -40,19 +45,38 @@ class ChainRule:
             return None
         try:
             count, pause = ("1", *values) if kind == AFTER else values
-            ahead, pause_s = int(count), parse_duration(pause)
+            ahead, parts = int(count), _PARTS.fullmatch(pause)
+            pause_s = 0 if parts else parse_duration(pause)
         except ValueError as error:
             raise InputError(
-                f"--methods {words}: expected after:12h, or ahead:3:20h ({error})."
+                f"--methods {words}: expected after:12h, ahead:3:20h or ahead:3:5L/12, where L is a"
+                f" link's length ({error})."
             ) from error
         if ahead < 1 or pause_s < 0:
             raise InputError(f"--methods {words}: expected at least 1 successor.")
-        return cls(name=words, ahead=ahead, pause_s=pause_s, is_staggered=kind == AHEAD)
+        links = Fraction(int(parts[1] or 1), int(parts[2] or 1)) if parts else Fraction(0)
+        return cls(
+            name=words,
+            ahead=ahead,
+            pause_s=pause_s,
+            pause_links=links,
+            is_staggered=kind == AHEAD,
+        )
+
+    def pause_after_s(self, length_s: int | None) -> float:
+        """The pause after a link of this length. Without a limit a link has no parts: no end."""
+        if not self.pause_links:
+            return self.pause_s
+        return float(self.pause_links * length_s) if length_s is not None else float("inf")
 
     @property
     def about(self) -> str:
         """One line for people."""
-        every = format_duration(self.pause_s)
+        every = (
+            f"{self.pause_links} of a link's length"
+            if self.pause_links
+            else format_duration(self.pause_s)
+        )
         return (
             f"up to {self.ahead} successors in the queue, one more each {every}"
             if self.is_staggered
@@ -74,7 +98,8 @@ class RulePolicy:
     def decide(self, observation: Observation) -> Advice:
         predecessor = observation.predecessor
         since_s = predecessor.eligible_s if self.rule.is_staggered else predecessor.start_s
-        is_due = since_s is not None and observation.now_s - since_s >= self.rule.pause_s
+        pause_s = self.rule.pause_after_s(predecessor.expected_limit_s)
+        is_due = since_s is not None and observation.now_s - since_s >= pause_s
         release = is_due and not self._is_too_early(observation)
         return Advice(
             action=Action.RELEASE if release else Action.WAIT, reason=f"the rule {self.rule.name}"

@@ -8,6 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from mirage.chain.handoff import LEAST_PART
 from mirage.chain.progress import ChainProgress, chain_progress
 from mirage.chain.script import AHEAD, MOST_AHEAD
 from mirage.daemon.restraint import Acting
@@ -55,6 +56,8 @@ class ChainTrial:
     """Of all its chains together."""
     ran_s: int
     """Of all links together."""
+    young: int = 0
+    """Links that ended before a quarter of their limit."""
     others_wait_s: Floats | None = None
     """(jobs,): of the other users' jobs that entered the queue meanwhile; those that had not
     started when it ended count until then. None: not looked at.
@@ -71,6 +74,8 @@ class ChainSite:
     limit_s: int
     lasts_s: int
     """Each chain is watched for so long."""
+    step_s: int = POLL_S
+    """Between two decisions, of every method."""
 
     def scenario(self, chains: ChainCase) -> Scenario:
         return Scenario(
@@ -116,21 +121,23 @@ def try_chains(site: ChainSite, chains: ChainCase) -> ChainTrial:
         simulator,
         method.policy(simulator),
         acting,
-        step_s=POLL_S,
+        step_s=site.step_s,
         looks_at_others=method.looks_at_others,
         user=USER,
     )
     while chains.count and simulator.now_s < end_s:
         jobs.submit_due()
         decisions.cycle()
-        jobs.run_until(min(simulator.now_s + POLL_S, end_s))
+        jobs.run_until(min(simulator.now_s + site.step_s, end_s))
     simulator.run_until(end_s)
     decisions.cycle()
     links = {chain: decisions.links(USER, chain) for chain in scenario.begins_s}
+    runs = [run for found in links.values() for run in _runs_s(found, end_s)]
     return ChainTrial(
         chains=chains,
         progress=_total(links, chains.mode, end_s),
-        ran_s=sum(run_s for found in links.values() for run_s in _runs_s(found, end_s)),
+        ran_s=sum(run_s for run_s, _ in runs),
+        young=sum(is_over and run_s * LEAST_PART < site.limit_s for run_s, is_over in runs),
         others_wait_s=_others(simulator, chains.begin_s, jobs) if chains.is_for_others else None,
     )
 
@@ -160,10 +167,11 @@ def _total(links: dict[str, list[Link]], mode: Mode, until_s: int) -> ChainProgr
     )
 
 
-def _runs_s(links: list[Link], until_s: int) -> Iterator[int]:
+def _runs_s(links: list[Link], until_s: int) -> Iterator[tuple[int, bool]]:
+    """How long each link ran, and whether it is over."""
     for link in links:
         if link.start_s is not None and link.start_s < until_s:
-            yield min(link.end_s or until_s, until_s) - link.start_s
+            yield min(link.end_s or until_s, until_s) - link.start_s, link.end_s is not None
 
 
 def _others(simulator: Simulator, begin_s: int, chains: ChainJobs) -> Floats:

@@ -170,6 +170,7 @@ def test_chains_from_a_job_history_to_the_files(files, tmp_path):
     [
         (["--episodes", "3"], "--episodes says nothing to --chains"),
         (["--methods", "after:soon"], "--methods after:soon: expected after:12h"),
+        (["--methods", "after:L/0"], "where L is a link's length"),
         (["--methods", "ahead:0:2h"], "expected at least 1 successor"),
         (["--methods", "nobody"], "no such method"),
         (["--nodes", "64"], "could never run"),
@@ -237,6 +238,9 @@ def test_rules_by_their_names():
     rule = ChainRule.of("ahead:3:20h")
     assert (rule.ahead, rule.pause_s, rule.is_staggered) == (3, 20 * HOUR_S, True)
     assert replace(rule, name="x").about.startswith("up to 3 successors")
+    by_length = ChainRule.of("ahead:3:5L/12")
+    assert [by_length.pause_after_s(hours * HOUR_S) for hours in (6, 48)] == [9000, 20 * HOUR_S]
+    assert by_length.about.endswith("5/12 of a link's length")
     names = [method.name for method in chain_methods(["goodput", "oracle", "after:12h"], None)]
     assert names == ["reactive", "goodput", "after:12h", "oracle"]
 
