@@ -115,11 +115,6 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="number of clusters of a federated training (default: not federated)",
     )
-    group.add_argument(
-        "--ray",
-        metavar="ADDRESS",
-        help="Ray cluster for --clusters, or local (default: all in this process)",
-    )
     add_minutes(group, "the training")
     out = parser.add_argument_group("output")
     out.add_argument("--out", required=True, type=Path, metavar="DIR", help="model folder")
@@ -156,7 +151,6 @@ def _train(args: argparse.Namespace) -> int:
         options=with_settings(default_options(method), args.set),
         start=load_model(args.start) if args.start else None,
         clusters=args.clusters,
-        ray=args.ray,
     )
     with telling_what_is_kept(lambda: "nothing is kept"), at_most(budget_s(args)):
         result = train(plan, _show_progress)

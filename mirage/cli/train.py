@@ -73,11 +73,6 @@ def _add_episodes(group: argparse._ArgumentGroup) -> None:
         help="folder that keeps the episodes; a later call continues from them (default: none)",
     )
     add_workers(group)
-    group.add_argument(
-        "--ray",
-        metavar="ADDRESS",
-        help="Ray cluster that simulates the episodes, in place of --workers",
-    )
 
 
 def _add_arrivals(group: argparse._ArgumentGroup) -> None:
@@ -111,7 +106,7 @@ def _add_training(group: argparse._ArgumentGroup) -> None:
         "--tune",
         type=positive,
         metavar="N",
-        help="number of random settings to try with Ray Tune before the training (default: none)",
+        help="number of random settings to try before the training (default: none)",
     )
     add_minutes(group, "episodes and training")
     add_seed(group, "the episodes and of the training")
@@ -184,7 +179,6 @@ def _plan(args: argparse.Namespace) -> TrainingPlan:
         at_most_s=budget_s(args),
         seed=args.seed,
         workers=args.workers,
-        ray=args.ray,
     )
 
 

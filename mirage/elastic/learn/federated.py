@@ -12,14 +12,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from mirage.elastic.learn.online import NetworkSteps, OnlineLearner, OnlineOptions
 from mirage.elastic.network import Networks
-from mirage.provision.learn.parallel import ray_module
 from mirage.rl.fit import FitResult, Report, Stop, fit
 
 Weights = Mapping[str, Tensor]
@@ -61,20 +59,8 @@ class FederatedMember:
         self._left = self._learner.steps_of_slot
 
 
-class MemberPool(Protocol):
-    """Members at work."""
-
-    size: int
-
-    def send(self, nth: int, weights: Weights) -> None:
-        """Lets a member work with these weights."""
-
-    def receive(self) -> tuple[int, MemberStep]:
-        """The next member that is done, and what it sends."""
-
-
-class LocalPool:
-    """All members in this process, one after the other: for tests, and to repeat a training."""
+class Members:
+    """All members in this process, one after the other, so that a training can be repeated."""
 
     def __init__(self, make: MakeMember, size: int) -> None:
         self.size = size
@@ -82,52 +68,17 @@ class LocalPool:
         self._queue: deque[tuple[int, Weights]] = deque()
 
     def send(self, nth: int, weights: Weights) -> None:
-        """See `MemberPool`."""
+        """Lets a member work with these weights."""
         self._queue.append((nth, weights))
 
     def receive(self) -> tuple[int, MemberStep]:
-        """See `MemberPool`: in the order in which they were sent."""
+        """The next member that is done, in the order in which they were sent, and what it sends."""
         nth, weights = self._queue.popleft()
         return nth, self._members[nth].work(weights)
 
 
-class RayPool:
-    """Each member is an actor of a Ray cluster. Raises InputError where Ray is not installed."""
-
-    def __init__(self, make: MakeMember, size: int, address: str | None = None) -> None:
-        ray = ray_module()
-        self.size = size
-        self._ray = ray
-        if not ray.is_initialized():
-            ray.init(
-                address=None if address == "local" else address,
-                include_dashboard=False,
-                log_to_driver=False,
-            )
-        actor = ray.remote(num_cpus=0)(_RayMember)
-        self._members: list[Any] = [actor.remote(make, nth) for nth in range(size)]
-        self._work: dict[Any, int] = {}
-
-    def send(self, nth: int, weights: Weights) -> None:
-        """See `MemberPool`."""
-        self._work[self._members[nth].work.remote(weights)] = nth
-
-    def receive(self) -> tuple[int, MemberStep]:
-        """See `MemberPool`: in the order in which they are done."""
-        (done,), _ = self._ray.wait(list(self._work))
-        return self._work.pop(done), self._ray.get(done)
-
-
-class _RayMember:
-    def __init__(self, make: MakeMember, nth: int) -> None:
-        self._member = make(nth)
-
-    def work(self, weights: Weights) -> MemberStep:
-        return self._member.work(weights)
-
-
 def learn_federated(
-    pool: MemberPool,
+    pool: Members,
     networks: Networks,
     options: OnlineOptions,
     *,

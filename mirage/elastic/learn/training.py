@@ -18,9 +18,7 @@ from mirage.elastic.gain_policy import GainNetwork
 from mirage.elastic.learn.evolution import EvolutionLearner, EvolutionOptions, learn_by_evolution
 from mirage.elastic.learn.federated import (
     FederatedMember,
-    LocalPool,
-    MemberPool,
-    RayPool,
+    Members,
     learn_federated,
 )
 from mirage.elastic.learn.online import OnlineLearner, OnlineOptions, learn_online
@@ -114,8 +112,6 @@ class ElasticPlan:
     """Whose networks the training begins with; None: untrained ones. Of `dl2`."""
     clusters: int = 0
     """Clusters of a federated training; 0: it is not federated."""
-    ray: str | None = None
-    """Address of the Ray cluster that a federated training uses, or `local`; None: this process."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -382,10 +378,7 @@ class _Training:
 
     def _federate(self, options: OnlineOptions, scoring: dict[str, Any]) -> FitResult:
         make = partial(_member, self.plan, self._options)
-        size = self.plan.clusters
-        pool: MemberPool = (
-            RayPool(make, size, self.plan.ray) if self.plan.ray else LocalPool(make, size)
-        )
+        pool = Members(make, self.plan.clusters)
         return learn_federated(pool, self.model.networks, options, **scoring)
 
 

@@ -1,13 +1,10 @@
-"""One function on many items: here, in processes of this machine, or on the machines of a Ray
-cluster.
-"""
+"""One function on many items: here, or in processes of this machine."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
 import signal
-import socket
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -15,12 +12,11 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from mirage.errors import InputError, MirageError
+from mirage.errors import MirageError
 
 Context = TypeVar("Context")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-KNOCK_S = 10
 
 
 def spread(
@@ -28,26 +24,19 @@ def spread(
     context: Context,
     items: Sequence[Item],
     workers: int = 1,
-    ray: str | None = None,
 ) -> Generator[tuple[Item, Result]]:
     """Each item with `function(context, item)`, in the order in which they are done.
 
     `function` is one of a module's own, which workers find by its name. `workers`: processes of
-    this machine; 1: this one. `ray`: address of a Ray cluster instead ("auto", "local", host:port).
-    The results are the same in every way of running. Raises InputError if Ray is asked for and not
-    there, MirageError if a process dies; what the function raises comes through.
+    this machine; 1: this one. The results are the same in both ways. Raises MirageError if a process
+    dies; what the function raises comes through.
     """
-    if ray is not None:
-        yield from _on_ray(function, context, items, ray)
-    elif workers > 1 and len(items) > 1:
+    if workers > 1 and len(items) > 1:
         yield from _in_processes(function, context, items, workers)
     else:
         for item in items:
             yield item, function(context, item)
 
-
-# --- processes
-# -------------------------------------------------------------------------------------------------------
 
 _task: tuple[Callable[[Any, Any], Any], Any]
 """In a worker process: what to do, and with what."""
@@ -103,57 +92,3 @@ def _pool(
         ) from error
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-
-
-# --- Ray
-# -------------------------------------------------------------------------------------------------------------
-
-
-def ray_module() -> Any:
-    """Ray, which is imported nowhere else. Raises InputError if it is not installed."""
-    try:
-        import ray  # type: ignore[import-not-found,unused-ignore]
-    except ImportError as error:
-        raise InputError(
-            "Ray is not installed; `pip install 'mirage-slurm[ray]'`, or leave --ray out."
-        ) from error
-    return ray
-
-
-def _knock(address: str) -> None:
-    """Raises OSError if nobody listens at a host:port: Ray itself would try for many minutes."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if host and port.isdecimal():
-        socket.create_connection((host, int(port)), timeout=KNOCK_S).close()
-
-
-def _on_ray(
-    function: Callable[[Context, Item], Result],
-    context: Context,
-    items: Sequence[Item],
-    address: str,
-) -> Iterator[tuple[Item, Result]]:
-    ray = ray_module()
-    try:
-        _knock(address)
-        ray.init(address=address, ignore_reinit_error=True, log_to_driver=False)
-    except (OSError, ValueError, RuntimeError) as error:
-        raise InputError(
-            f"--ray {address}: no Ray cluster answers there ({error}). Where `ray start` spoke of"
-            " tokens, set RAY_AUTH_MODE=token, and have the cluster's in ~/.ray/auth_token or"
-            " RAY_AUTH_TOKEN."
-        ) from error
-    # Ray's default fills one machine before it uses the next.
-    remote = ray.remote(function).options(scheduling_strategy="SPREAD")
-    shared = ray.put(context)
-    item_of = {remote.remote(shared, item): item for item in items}
-    waiting = list(item_of)
-    try:
-        while waiting:
-            done, waiting = ray.wait(waiting)
-            yield item_of[done[0]], ray.get(done[0])
-    except ray.exceptions.RayTaskError as error:
-        raise error.cause from error
-    finally:
-        for reference in waiting:
-            ray.cancel(reference)

@@ -78,7 +78,7 @@ class TrainingPlan:
     settings: tuple[str, ...] = ()
     """Options of each method, as NAME=VALUE."""
     tune: int | None = None
-    """Random settings to try with Ray Tune first; None: none."""
+    """Random settings to try first; None: none."""
     at_most_s: float | None = None
     """Later no further episode is simulated and no further round of a network trained; the methods
     learn from what there is. Networks get half of it. None: no bound.
@@ -89,8 +89,6 @@ class TrainingPlan:
     """Of the training alone, on the same episodes; None: `seed`."""
     workers: int = field(default_factory=lambda: os.cpu_count() or 1)
     """Processes that simulate. The result does not depend on it."""
-    ray: str | None = None
-    """Address of a Ray cluster that simulates instead."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,10 +172,6 @@ def _check_options(plan: TrainingPlan, methods: Sequence[str]) -> None:
     learning = [method for method in methods if method != FUTURES]
     for method in learning:
         _options(method, plan.settings)
-    if learning and plan.tune:
-        from mirage.provision.learn.tune import ray_tune
-
-        ray_tune()
 
 
 def _options(method: str, settings: Sequence[str]) -> Any:
@@ -242,7 +236,6 @@ class _Parts:
                 drawing,
                 folder / FOLDERS[name],
                 workers=plan.workers,
-                ray=plan.ray,
                 progress=partial(reporter.episodes, f"{name} episodes"),
                 until_s=None if share_s is None else began_s + share_s,
             )
@@ -335,11 +328,10 @@ class _Run:
         return self._trained[foundation][0]
 
     def _tuned(self, method: str, options: Any, data: TrainingData) -> Any:
-        from mirage.provision.learn.tune import tuned
+        from mirage.provision.learn.tune import Search
 
         fixed = [setting.partition("=")[0].strip() for setting in self.plan.settings]
-        # The reporter stays here: Ray's processes have a copy of the data.
-        return tuned(method, options, replace(data, progress=None), self.plan.tune or 0, fixed)
+        return Search.of(method, options, data, self.plan.tune or 0, fixed).best()
 
 
 def _count_text(value: Any) -> str:

@@ -36,7 +36,6 @@ def collect(
     drawing: Drawing,
     folder: Path,
     workers: int = 1,
-    ray: str | None = None,
     progress: Progress | None = None,
     until_s: float | None = None,
 ) -> Samples:
@@ -44,7 +43,7 @@ def collect(
     ``until_s``: on the monotonic clock; later no further file is begun, but one is there at least.
 
     Nothing submitted after the drawing's end is used. The same drawing gives the same samples,
-    however many workers there are. `ray`: see `parallel.spread`. An interrupted collection goes on
+    however many workers there are. An interrupted collection goes on
     where it was when it is called again. Raises InputError if the folder holds samples of something
     else, or the cluster could never run a pair.
     """
@@ -58,7 +57,7 @@ def collect(
     items = [shards.numbers(number) for number in missing]
     if done and _is_up(until_s):
         items = []
-    with closing(spread(_label_all, (background, drawing), items, workers, ray)) as labelled:
+    with closing(spread(_label_all, (background, drawing), items, workers)) as labelled:
         for numbers, shard in labelled:
             shards.write(numbers[0] // SHARD, shard)
             done += len(numbers)

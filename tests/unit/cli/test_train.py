@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,8 +20,8 @@ pytest.importorskip("torch", reason="the extra `train` is not installed")
 from mirage.cli.learning import TerminalReporter
 from mirage.cli.main import main
 from mirage.domain import Penalties
-from mirage.errors import InputError
-from mirage.provision.learn import quantile, run, trees, tune
+from mirage.errors import InputError, MirageError
+from mirage.provision.learn import quantile, run, trees
 from mirage.provision.learn.card import card, choice
 from mirage.provision.learn.dqn import DqnOptions
 from mirage.provision.learn.episode import Load
@@ -31,7 +32,7 @@ from mirage.provision.learn.model import Traits
 from mirage.provision.learn.pg import PgOptions
 from mirage.provision.learn.pretrain import PretrainOptions
 from mirage.provision.learn.samples import Samples
-from mirage.provision.learn.tune import drawn, score_h, space_of
+from mirage.provision.learn.tune import Search, drawn, score_h, space_of
 from mirage.rl.options import with_settings
 from tests.small_cluster import small_cluster
 
@@ -253,12 +254,11 @@ def test_a_head_that_is_tuned_goes_on_from_the_tuned_foundation(
 ) -> None:
     tried: list[Any] = []
 
-    def the_last_is_best(trials: Any) -> dict[int, float]:
-        tried.append(trials)
-        return {number: -number for number in range(len(trials.candidates))}
+    def the_last_is_best(search: Search) -> Any:
+        tried.append(search)
+        return search.candidates[-1]
 
-    monkeypatch.setattr(tune, "ray_tune", lambda: None)
-    monkeypatch.setattr(tune, "_penalties_h", the_last_is_best)
+    monkeypatch.setattr(Search, "best", the_last_is_best)
     assert train(files, *HEADED, "--tune", "2", "--out", str(tmp_path / "m")) == 0
     foundation, head = (
         read_model(tmp_path / "m" / name).recipe.options for name in HEADED[1].split(",")
@@ -281,35 +281,46 @@ def test_the_settings_that_are_tried_follow_from_the_seed() -> None:
     assert len({str(setting) for setting in drawn(space, 5, 1)}) > 1
 
 
-def test_the_given_setting_stays_unless_another_is_better(monkeypatch: pytest.MonkeyPatch) -> None:
+def search(options: Any, *trials: float | str, fixed: Sequence[str] = ()) -> Search:
+    """A search whose candidates have these penalties, or can't be trained."""
+    data = TrainingData(episodes=(), seed=1)
+    one = Search.of("quantile", options, data, len(trials) - 1, fixed)
+
+    def penalty_h(_: Search, number: int) -> float:
+        if isinstance(found := trials[number], str):
+            raise MirageError(found)
+        return found
+
+    return type("Known", (Search,), {"penalty_h": penalty_h})(one.method, one.candidates, data)
+
+
+def test_the_given_setting_stays_unless_another_is_better() -> None:
     given = quantile.QuantileOptions()
-    for penalties_h, best in (({0: 2.0, 1: 2.0}, 0), ({0: 2.0, 1: 1.0}, 1), ({1: 3.0}, 1)):
-        monkeypatch.setattr(tune, "_penalties_h", lambda _, found=penalties_h: found)
-        data = TrainingData(episodes=(), seed=1)
-        assert (tune.tuned("quantile", given, data, 1) == given) is (best == 0)
+    for trials, best in (((2.0, 2.0), 0), ((2.0, 1.0), 1), (("fails", 3.0), 1)):
+        assert (search(given, *trials).best() == given) is (best == 0)
+    with pytest.raises(MirageError, match=r"no setting of quantile could be trained \(fails\)"):
+        search(given, "fails", "fails, too").best()
 
 
-def test_what_is_set_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = list[tune._Search]()
-    monkeypatch.setattr(tune, "_penalties_h", lambda trials: seen.append(trials) or {0: 1.0})
+def test_what_is_set_is_not_searched() -> None:
     given = with_settings(quantile.QuantileOptions(), ["boosting.depth=2"])
-    tune.tuned("quantile", given, TrainingData(episodes=(), seed=1), 30, ["boosting.depth"])
-    boostings = [candidate.boosting for candidate in seen[0].candidates]
-    assert {boosting.depth for boosting in boostings} == {2}
-    assert len({boosting.rounds for boosting in boostings}) > 1
+    candidates = search(given, *[1.0] * 31, fixed=["boosting.depth"]).candidates
+    assert {candidate.boosting.depth for candidate in candidates} == {2}
+    assert len({candidate.boosting.rounds for candidate in candidates}) > 1
 
 
-def test_ray_tune_itself(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    try:
-        assert (
-            train(files, "--method", "quantile", "--tune", "1", "--out", str(tmp_path / "q")) == 0
-        )
-    finally:
-        ray.shutdown()
+def test_a_search_trains_the_better_setting(files: Path, tmp_path: Path) -> None:
+    words = ("--method", "quantile", "--tune", "1", "--set", "boosting.rounds=4")
+    assert train(files, *words, "--out", str(tmp_path / "q")) == 0
     assert read_model(tmp_path / "q").recipe.options["course"]["tune"] == 1
-    assert not (tmp_path / "home" / "ray_results").exists()
+
+
+def test_ctrl_c_ends_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped = SimpleNamespace(traits=Traits(interrupted=True))
+    monkeypatch.setattr(quantile.QuantileMethod, "train", lambda *_: stopped)
+    data = TrainingData(episodes=(), seed=1)
+    with pytest.raises(KeyboardInterrupt):
+        Search.of("quantile", quantile.QuantileOptions(), data, 1).best()
 
 
 @pytest.mark.parametrize(
@@ -325,7 +336,6 @@ def test_ray_tune_itself(files: Path, tmp_path: Path, monkeypatch: pytest.Monkey
             ["quantile,futures", "--set", "boosting.rounds=9"],
             "--set boosting.rounds=9: futures has no options",
         ),
-        (["quantile", "--tune", "2"], "--tune needs the package ray"),
         (
             ["quantile", "--tensorboard", "curves"],
             "--tensorboard needs the packages torch and tensorboard",
@@ -340,8 +350,7 @@ def test_what_training_would_refuse_is_refused_before_episodes_are_labelled(
     words: list[str],
     message: str,
 ) -> None:
-    for package in ("ray", "torch.utils.tensorboard"):
-        monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     samples = tmp_path / "samples"
     assert (
         train(files, "--method", *words, "--samples", str(samples), "--out", str(tmp_path / "x"))

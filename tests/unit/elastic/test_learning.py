@@ -13,7 +13,7 @@ import torch
 from mirage.cli.main import main
 from mirage.elastic.baselines import baseline, run_slot
 from mirage.elastic.critic import JobsCritic
-from mirage.elastic.learn.federated import LocalPool, learn_federated
+from mirage.elastic.learn.federated import Members, learn_federated
 from mirage.elastic.learn.online import OnlineOptions, mending_action
 from mirage.elastic.learn.supervised import Recorder, imitate
 from mirage.elastic.learn.training import (
@@ -335,7 +335,7 @@ def test_a_federation_learns_from_all_its_clusters(tiny):
         member.work = noted
         return member
 
-    learn_federated(LocalPool(make, 3), model.networks, QUICK.online)
+    learn_federated(Members(make, 3), model.networks, QUICK.online)
     assert [nth for nth, _ in asked] == [step % 3 for step in range(len(asked))]
     ends = [ends for _, ends in asked]
     assert sum(ends) == QUICK.online.slots

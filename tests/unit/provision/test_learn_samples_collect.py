@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -312,79 +311,6 @@ def test_fresh_episodes_end_where_the_training_part_does(tmp_path: Path) -> None
     episodes = collect(background(), drawing, tmp_path)
     assert max(int(episode.successor_start_s.max()) for episode in episodes) <= until_s
     assert Counter(bool(episode.tags["augmentation"]) for episode in episodes)[True] > 5
-
-
-def test_ray_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(InputError, match="Ray is not installed"):
-        dict(spread(double, 2, [1], ray="auto"))
-
-
-@pytest.fixture
-def ray(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """As much of Ray as is used, in this process: a reference is a number, and is done when it is
-    waited for.
-    """
-    fake, values = ModuleType("ray"), dict[object, object]()
-
-    class RayTaskError(Exception):
-        def __init__(self, cause: Exception) -> None:
-            self.cause = cause
-
-    def keep(value: object) -> int:
-        values[len(values)] = value
-        return len(values) - 1
-
-    def get(reference: int) -> object:
-        value = values[reference]
-        try:
-            return value() if callable(value) else value
-        except InputError as error:
-            raise RayTaskError(error) from error
-
-    def init(address: str, **_: object) -> None:
-        if address == "nowhere":
-            raise ConnectionError("no answer")
-
-    def remote(function: Callable[..., object]) -> SimpleNamespace:
-        handle = SimpleNamespace(
-            remote=lambda shared, item: keep(lambda: function(values[shared], item))
-        )
-        handle.options = lambda **_: handle
-        return handle
-
-    functions = {
-        "init": init,
-        "put": keep,
-        "get": get,
-        "wait": lambda waiting: (waiting[-1:], waiting[:-1]),
-        "cancel": values.pop,
-        "remote": remote,
-        "exceptions": SimpleNamespace(RayTaskError=RayTaskError),
-    }
-    for name, value in functions.items():
-        setattr(fake, name, value)
-    monkeypatch.setitem(sys.modules, "ray", fake)
-    return fake
-
-
-@pytest.mark.usefixtures("ray")
-def test_ray_does_the_same() -> None:
-    assert dict(spread(double, 2, range(5), ray="auto")) == {0: 0, 1: 2, 2: 4, 3: 6, 4: 8}
-    with pytest.raises(InputError, match="a negative number"):
-        dict(spread(double, 2, [1, -1, 2], ray="auto"))
-    for address in ("nowhere", "127.0.0.1:1", "ray://127.0.0.1:1"):
-        with pytest.raises(InputError, match=f"--ray {address}: no Ray cluster answers"):
-            dict(spread(double, 2, [1], ray=address))
-
-
-@pytest.mark.usefixtures("ray")
-def test_samples_from_ray_are_the_same(folder: Path, tmp_path: Path) -> None:
-    collect(background(), DRAWING, tmp_path / "ray", ray="auto")
-    assert (tmp_path / "ray" / "00001.npz").read_bytes() == (folder / "00001.npz").read_bytes()
-
-
-# --- parts and batches
 
 
 def test_a_split_in_time_shares_nothing(samples: Samples) -> None:
