@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 CORE := CMakeLists.txt $(wildcard slurm_sim/core/*)
 export PYTHON ?= python3
 
-.PHONY: demo test lint unit slurm databases clean help
+.PHONY: demo test lint unit docs slurm databases clean help
 
 help:            ## what there is
 	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -17,11 +17,14 @@ demo: $(DEMO)    ## the whole loop on a simulated cluster; no Slurm needed
 test: $(READY)   ## everything: checks, tests, and the tests on a real Slurm where one can be started
 	scripts/test
 
-lint: $(READY)   ## formatting, types, import directions, shell
+lint: $(READY)   ## formatting, types, import directions, shell, links of the documentation
 	scripts/lint
 
 unit: $(READY)   ## the tests that need neither Slurm nor a database server
 	$(VENV)/bin/pytest -m 'not slurm and not databases and not long'
+
+docs: $(READY)   ## the documentation as a site, in site/; a broken link fails
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
 
 slurm: $(READY)  ## the tests on a real Slurm
 	scripts/test-slurm
@@ -30,12 +33,12 @@ databases: $(READY)  ## the tests on a real PostgreSQL and MariaDB
 	scripts/test-databases
 
 clean:           ## removes the environment and build products
-	rm -rf $(VENV) dist build demo-out
+	rm -rf $(VENV) dist build demo-out site
 
 $(DEMO): pyproject.toml constraints.txt $(CORE)
 	@scripts/install sim
 	@touch $@
 
 $(READY): pyproject.toml constraints.txt $(CORE)
-	@scripts/install sim train elastic placement web top postgresql mariadb examples dev
+	@scripts/install sim train elastic placement web top postgresql mariadb examples docs dev
 	@touch $(DEMO) $@
