@@ -142,7 +142,7 @@ def _lost(seen: Evidence, begun: Mapping[int, set[int]], verdict: Verdict) -> No
 
 def _is_used_up(seen: Evidence, last: Record | None) -> bool:
     """Whether the last link reached its limit or its own signal, which is no sign that the work is
-    done: the folder has no mark of the end then (decisions 0050 and 0053).
+    done: the folder has no mark of the end then (decision 0053).
     """
     if last is None:
         return False

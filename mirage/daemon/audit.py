@@ -1,7 +1,7 @@
 """What goes into the audit log: each decision before it is acted on, its outcome, and what the
 handover came to.
 
-docs/audit.md describes the records. What can't be written down is not acted on (decision 0010).
+docs/audit.md describes the records. What can't be written down is not acted on (decision 0009).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ P-head.
 
 Input is the scaled state matrix, flattened, and the ordinal action variable: 144 x 40 + 1 = 5761
 numbers, one more where the penalty share is an input, and two for the forecast from the present
-queue (decision 0020). The paper's hyperparameters stand in a figure that the text does not have;
+queue (decision 0013). The paper's hyperparameters stand in a figure that the text does not have;
 ours are small enough for two CPU cores.
 
 - `Expert`: a transformer encoder over the history. A token is `patch` consecutive rows, as in a

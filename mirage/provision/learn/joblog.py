@@ -174,7 +174,7 @@ def log_of(trace: Trace, cluster: ClusterConfig) -> JobLog:
     columns["timelimit_s"] = _limits_s(ready.jobs, columns["partition"], cluster)
     if cluster.counts_memory and not ready.cluster.counts_memory:
         # Nothing is known of their memory; jobs that name none would get all of their nodes'
-        # (decision 0025).
+        # (decision 0022).
         columns["mem_mib_per_node"] = np.ones(len(ready.jobs), np.int64)
     if ready.circular:
         columns |= _held(ready.jobs, list(ready.circular))

@@ -189,7 +189,7 @@ NETWORKS: tuple[Method[Any], ...] = (
     DeepQ("transformer-dqn", f"{_ONE} with a Q-head, trained online", "transformer"),
     DeepQ("moe-dqn", f"{_TEN} with a Q-head, trained online", "moe", has_experts=True),
     PolicyGradient("transformer-pg", f"{_ONE} with a policy head, trained online", "transformer"),
-    # It hardly ever releases: docs/decisions/0106.
+    # It hardly ever releases: docs/decisions/0013.
     PolicyGradient(
         "moe-pg",
         f"{_TEN} with a policy head, trained online",

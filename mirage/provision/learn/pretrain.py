@@ -18,7 +18,7 @@ hours, e_I + e_O = 1).
   little, and goes on.
 
 Both methods submit where the predicted reward of submitting exceeds that of waiting, on average
-over the last points (`training.MEMORIES`; in the paper, now): docs/decisions/0023.
+over the last points (`training.MEMORIES`; in the paper, now): docs/decisions/0013.
 """
 
 from __future__ import annotations

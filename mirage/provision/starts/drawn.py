@@ -143,7 +143,7 @@ class DrawnFutures:
             runtime_s if runtime_s >= 0 else None,
             user=f"arrival{arrivals.user[row]}",
             partition=self.futures.partitions[arrivals.partition[row]],
-            # a job that names none would get all of its nodes' (decision 0025)
+            # a job that names none would get all of its nodes' (decision 0022)
             memory_mib_per_node=1,
             submit_s=time_s,
             cancel_s=time_s + patience_s if patience_s >= 0 else None,
