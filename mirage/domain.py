@@ -364,6 +364,10 @@ HANDOVER_S = 600
 """What a handover costs a training chain until that is known: saving, ending, starting again."""
 
 
+UPTIME = 0.999
+"""The share of the time that a service is to be up where its owner names none."""
+
+
 def assumed_handover_s(limit_s: int | None) -> int:
     """What a handover is taken to cost until that is known: at most a tenth of a link of this limit."""
     return HANDOVER_S if limit_s is None else min(HANDOVER_S, limit_s // 10)
@@ -451,6 +455,10 @@ class Chain:
     updated_s: int = 0
     name: str = ""
     """What its jobs are called in Slurm; empty: no cycle saw one in the queue."""
+    uptime: float | None = None
+    """The share of the time that a service is to be up; None: its owner did not say."""
+    handover_s: int | None = None
+    """What a handover costs, or of a service its start-up, as its jobs say; None: not known."""
 
 
 class Run(NamedTuple):
@@ -465,6 +473,7 @@ class Run(NamedTuple):
     state: JobState
     """As accounting has it: REQUEUED, PREEMPTED, NODE_FAIL."""
     exit_code: int = 0
+    ready_s: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -487,6 +496,10 @@ class Link:
     eligible_s: int | None = None
     start_s: int | None = None
     end_s: int | None = None
+    ready_s: int | None = None
+    """When this run of a service became ready, by its own word; 0: not yet, or never. None: it does
+    not tell (and so do all others).
+    """
     exit_code: int = 0
     released_s: int | None = None
     """When this service let it into the queue; None: it did not."""

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from mirage.chain.tag import ChainTag, parse_tag
 from mirage.domain import Job, JobState, Link, Run
 
 
@@ -38,6 +39,20 @@ def start_of(job: Job, before: Link | None) -> int | None:
     )
 
 
+def ready_of(tag: ChainTag | None, start_s: int | None, before: Link | None) -> int | None:
+    """`Link.ready_s` of the run that started then. ``tag``: of the job's comment, which may be of an
+    earlier run, or from before the run was ready. ``before``: the link as it was known.
+    """
+    if start_s is None:
+        return None
+    said_s = tag.ready_s if tag else None
+    if said_s is not None and said_s >= start_s:
+        return said_s
+    runs = before.each_run if before else ()
+    known_s = next((run.ready_s for run in runs if run.start_s == start_s), None)
+    return 0 if known_s is None and said_s is not None else known_s
+
+
 def by_job(records: Iterable[Job]) -> Mapping[int, Sequence[Job]]:
     """Job id -> its records, oldest first: a requeued job has several."""
     found: dict[int, list[Job]] = defaultdict(list)
@@ -48,14 +63,16 @@ def by_job(records: Iterable[Job]) -> Mapping[int, Sequence[Job]]:
 
 def link_after(link: Link, job: Job) -> Link:
     """The link with what Slurm says of its job's present run."""
+    start_s = start_of(job, link)
     return replace(
         link,
         state=job.state,
         nodes=job.nodes,
         submit_s=job.submit_s,
         eligible_s=job.eligible_s,
-        start_s=start_of(job, link),
+        start_s=start_s,
         end_s=job.end_s,
+        ready_s=ready_of(parse_tag(job.comment), start_s, link),
         exit_code=job.exit_code,
         reason=job.reason if job.is_pending else "",
         dependency=job.dependency if job.is_pending else "",
@@ -69,7 +86,7 @@ def link_of_runs(link: Link, records: Sequence[Job], chain: Iterable[Link]) -> L
     ``link``: as it was known. ``records``: what Slurm says of the job, a run each, oldest first; the
     last is the present one. ``chain``: all links of its chain, as far as they are known.
     """
-    told = [link_after(replace(link, runs=()), record) for record in records]
+    told = [replace(link_after(link, record), runs=()) for record in records]
     return with_past(link, told, chain)
 
 

@@ -11,8 +11,11 @@ time limit Slurm signals the job to leave (`sbatch --signal`), which squeue does
 without such a signal has none.
 ``min``: seconds to which backfill may shorten the job's limit (`sbatch --time-min`), if it may.
 ``least``: for how many seconds a link should run at least (`--min-runtime`), if its owner said so.
+``up``: the share of the time, in percent, that a service is to be up, if its owner said so.
 ``cost``: how many seconds a handover costs, measured by the chain itself or said by its owner; none
-of the two: not known.
+of the two: not known. Of a service it is the start-up: from a link's start until it is ready.
+``ready``: the Unix second at which this link of a service became ready, written by its own job; 0:
+not yet. A service without the word does not tell.
 """
 
 from __future__ import annotations
@@ -38,7 +41,8 @@ _WORDS = (
     r"(?: pred=(?P<pred>[1-9]\d{0,9}))? mode=(?P<mode>train|service)"
     r" ei=(?P<interruption>\d{1,7}(?:\.\d{1,6})?) eo=(?P<overlap>\d{1,7}(?:\.\d{1,6})?)"
     r"(?: lead=(?P<lead>[1-9]\d{0,4}))?(?: min=(?P<time_min>[1-9]\d{0,8}))?"
-    r"(?: least=(?P<least>[1-9]\d{0,6}))?(?: cost=(?P<cost>\d{1,7}))?"
+    r"(?: least=(?P<least>[1-9]\d{0,6}))?(?: up=(?P<up>\d{1,3}(?:\.\d{1,4})?))?"
+    r"(?: cost=(?P<cost>\d{1,7}))?(?: ready=(?P<ready>\d{1,10}))?"
 )
 _TAG = re.compile(rf"{_WORDS}(?: -- .*)?", re.ASCII | re.DOTALL)
 _LENGTH = re.compile(
@@ -69,8 +73,12 @@ class ChainTag:
     """0: backfill may not shorten the time limit."""
     least_run_s: int | None = None
     """For how long a link should run at least; None: its owner did not say."""
+    uptime: float | None = None
+    """The share of the time that a service is to be up; None: its owner did not say."""
     handover_s: int | None = None
-    """What a handover costs; None: not known."""
+    """What a handover costs, or of a service its start-up; None: not known."""
+    ready_s: int | None = None
+    """When this link of a service became ready; 0: not yet, None: its job does not tell."""
 
 
 @lru_cache(maxsize=1 << 14)
@@ -91,7 +99,9 @@ def parse_tag(comment: str) -> ChainTag | None:
         lead_s=int(match["lead"] or 0),
         time_min_s=int(match["time_min"] or 0),
         least_run_s=_number_or_none(match["least"]),
+        uptime=float(match["up"]) / 100 if match["up"] else None,
         handover_s=_number_or_none(match["cost"]),
+        ready_s=_number_or_none(match["ready"]),
     )
     return tag if _is_sound(tag) else None
 
@@ -131,19 +141,29 @@ def format_tag(tag: ChainTag, comment: str = "") -> str:
     return (
         f"mirage/1 chain={tag.chain_id} seg={tag.segment}/{tag.segments}{_of(tag.length)}{predecessor}"
         f" mode={tag.mode.value}"
-        f" {format_wishes(tag.penalties, tag.lead_s, tag.time_min_s, tag.least_run_s)}"
+        f" {format_wishes(tag.penalties, tag.lead_s, tag.time_min_s, tag.least_run_s, tag.uptime)}"
         + ("" if tag.handover_s is None else f" cost={tag.handover_s}")
+        + ("" if tag.ready_s is None else f" ready={tag.ready_s}")
         + (f" -- {comment}" if comment else "")
     )
 
 
 def format_wishes(
-    penalties: Penalties, lead_s: int, time_min_s: int, least_run_s: int | None
+    penalties: Penalties,
+    lead_s: int,
+    time_min_s: int,
+    least_run_s: int | None,
+    uptime: float | None = None,
 ) -> str:
-    """The tag's words that all links share; of the penalties six decimals are kept."""
+    """The tag's words that all links share; of the penalties six decimals are kept, of the percentage
+    of up-time four.
+    """
     seconds = (("lead", lead_s), ("min", time_min_s), ("least", least_run_s))
     words = [f"ei={_number(penalties.interruption)}", f"eo={_number(penalties.overlap)}"]
-    return " ".join([*words, *(f"{name}={value}" for name, value in seconds if value)])
+    words += [f"{name}={value}" for name, value in seconds if value]
+    return " ".join(
+        [*words, *([] if uptime is None else [f"up={_number(round(uptime * 100, 4))}"])]
+    )
 
 
 def _number_or_none(text: str | None) -> int | None:
@@ -162,4 +182,5 @@ def _is_sound(tag: ChainTag) -> bool:
         and max(tag.penalties.interruption, tag.penalties.overlap) <= MAX_PENALTY
         and tag.penalties.interruption + tag.penalties.overlap > 0
         and tag.lead_s <= MAX_LEAD_S
+        and (tag.uptime is None or 0 < tag.uptime <= 1)
     )

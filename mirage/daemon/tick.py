@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from mirage.chain.handoff import short_handovers, waited_for_predecessor_s
 from mirage.chain.run_law import run_law
-from mirage.chain.runs import is_requeued, start_of, with_past
+from mirage.chain.runs import is_requeued, ready_of, start_of, with_past
 from mirage.chain.tag import ChainTag, may_be_link, parse_tag
 from mirage.daemon.chain_end import is_job_of
 from mirage.domain import (
@@ -432,8 +432,16 @@ def _chain(entries: Sequence[tuple[Job, ChainTag]], known: Chain | None, now_s: 
     state = ChainState.PAUSED if following and following.is_held else ChainState.ACTIVE
     name = by_segment[-1][0].name
     if known is not None:
-        known = replace(known, segments=last.segments, length=last.length)
-        return replace(known, state=state, reason="", name=name, updated_s=now_s)
+        return replace(
+            known,
+            segments=last.segments,
+            length=last.length,
+            handover_s=last.handover_s,
+            state=state,
+            reason="",
+            name=name,
+            updated_s=now_s,
+        )
     return Chain(
         chain_id=tag.chain_id,
         user=first.user,
@@ -445,6 +453,8 @@ def _chain(entries: Sequence[tuple[Job, ChainTag]], known: Chain | None, now_s: 
         created_s=first.submit_s,
         updated_s=now_s,
         name=name,
+        uptime=tag.uptime,
+        handover_s=last.handover_s,
     )
 
 
@@ -479,6 +489,7 @@ def _closed_link(job: Job, tag: ChainTag, store: ChainStore) -> Link | None:
 
 def link_of(job: Job, tag: ChainTag, before: Link | None) -> Link:
     """The link as the queue shows it now."""
+    start_s = start_of(job, before)
     return Link(
         chain_id=tag.chain_id,
         user=job.user,
@@ -491,8 +502,9 @@ def link_of(job: Job, tag: ChainTag, before: Link | None) -> Link:
         time_limit_s=job.time_limit_s,
         submit_s=job.submit_s,
         eligible_s=job.eligible_s,
-        start_s=start_of(job, before),
+        start_s=start_s,
         end_s=job.end_s,
+        ready_s=ready_of(tag, start_s, before),
         exit_code=job.exit_code,
         released_s=before.released_s if before else None,
         lead_s=tag.lead_s,

@@ -15,5 +15,5 @@ def write_runs(runs: Sequence[Run]) -> str:
 
 def read_runs(text: str) -> tuple[Run, ...]:
     """ValueError: a state of a newer release."""
-    runs = map(Run._make, json.loads(text) if text else ())
+    runs = (Run(*fields) for fields in (json.loads(text) if text else ()))
     return tuple(run._replace(state=JobState(run.state)) for run in runs)

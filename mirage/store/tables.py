@@ -102,6 +102,8 @@ chains = Table(
     Column("created_s", BigInteger, nullable=False),
     Column("updated_s", BigInteger, nullable=False, index=True),
     Column("name", String(MAX_NAME), nullable=False, server_default=""),
+    Column("uptime", Double),
+    Column("handover_s", Integer),
     **MARIADB,
 )
 
@@ -121,6 +123,7 @@ links = Table(
     Column("eligible_s", BigInteger),
     Column("start_s", BigInteger),
     Column("end_s", BigInteger),
+    Column("ready_s", BigInteger),
     Column("exit_code", Integer, nullable=False),
     Column("released_s", BigInteger),
     Column("lead_s", Integer, nullable=False, server_default="0"),

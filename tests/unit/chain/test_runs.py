@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from mirage.chain.handoff import handoffs
 from mirage.chain.progress import chain_progress
-from mirage.chain.runs import link_of_runs, start_of
+from mirage.chain.runs import link_after, link_of_runs, start_of
 from mirage.domain import Job, JobState, Link
 
 S = JobState
@@ -127,3 +127,31 @@ def test_a_run_that_accounting_does_not_have_yet_stays_as_the_cycles_saw_it():
         (S.REQUEUED, 220, 231),
         (S.PENDING, None, None),
     ]
+
+
+TAG = "mirage/1 chain=abc123 seg=1/5 mode=service ei=1 eo=1"
+
+
+def said(job, ready_s):
+    return replace(job, comment=f"{TAG} ready={ready_s} -- mine")
+
+
+def test_when_a_run_was_ready_is_its_jobs_word_and_stays_known_when_nobody_says_it_any_more():
+    running = record(1, S.RUNNING, 0, 10)
+    assert link_after(FIRST, replace(running, comment=TAG)).ready_s is None
+    assert link_after(FIRST, said(running, 0)).ready_s == 0
+    ready = link_after(FIRST, said(running, 40))
+    assert ready.ready_s == 40
+    for comment in ("", "of my own", f"{TAG} ready=0"):
+        assert link_after(ready, replace(WORKED, comment=comment)).ready_s == 40
+
+
+def test_each_run_of_a_requeued_job_was_ready_at_a_time_of_its_own():
+    ready = replace(FIRST, ready_s=40)
+    again = record(1, S.RUNNING, 191, 220)
+    found = link_of_runs(ready, [WORKED, said(again, 40)], [ready])
+    assert [run.ready_s for run in found.each_run] == [40, 0]
+    found = link_of_runs(found, [WORKED, said(again, 260)], [found])
+    assert [run.ready_s for run in found.each_run] == [40, 260]
+    waits = link_of_runs(ready, [WORKED, said(WAITS, 40)], [ready])
+    assert [run.ready_s for run in waits.each_run] == [40, None]

@@ -70,6 +70,17 @@ def test_the_least_run_and_the_cost_of_a_handover_follow_the_lead() -> None:
     assert parse_tag(f"{SOUND} cost=540") == replace(TAG, handover_s=540)
 
 
+def test_a_service_tells_its_up_time_its_start_up_and_when_this_link_was_ready() -> None:
+    tag = replace(
+        TAG, mode=Mode.SERVICE, least_run_s=7200, uptime=0.9995, handover_s=480, ready_s=1790000000
+    )
+    words = SOUND.replace("train", "service") + " least=7200 up=99.95 cost=480 ready=1790000000"
+    assert format_tag(tag) == words
+    assert parse_tag(f"{words} -- mine") == tag
+    assert submitted_tag(f"sbatch --comment='{words} -- mine' job.sh") == words
+    assert parse_tag(f"{SOUND} ready=0") == replace(TAG, ready_s=0)
+
+
 def test_the_first_link_has_no_predecessor() -> None:
     first = ChainTag(
         chain_id="k3m9pq2xha",
@@ -127,6 +138,14 @@ def test_the_users_own_comment_follows_and_changes_nothing(comment: str) -> None
         f"{SOUND} cost=-1",
         f"{SOUND} cost=12345678",
         f"{SOUND} cost=5 lead=300",
+        f"{SOUND} up=0",
+        f"{SOUND} up=100.1",
+        f"{SOUND} up=99.9%",
+        f"{SOUND} up=99.99999",
+        f"{SOUND} cost=5 up=99",
+        f"{SOUND} ready=-1",
+        f"{SOUND} ready=12345678901",
+        f"{SOUND} ready=5 cost=5",
     ],
 )
 def test_anything_malformed_is_no_tag(comment: str) -> None:
@@ -142,6 +161,8 @@ def test_anything_malformed_is_no_tag(comment: str) -> None:
     st.integers(0, 10**12),
     st.integers(1, 10**12),  # not both zero
     st.integers(0, 65535),
+    st.none() | st.integers(1, 10**6),
+    st.none() | st.integers(0, 10**10 - 1),
     st.text(),
 )
 def test_what_is_written_can_be_read_back(
@@ -153,6 +174,8 @@ def test_what_is_written_can_be_read_back(
     micro_ei: int,
     micro_eo: int,
     lead_s: int,
+    uptime_ppm: int | None,
+    ready_s: int | None,
     comment: str,
 ) -> None:
     penalties = Penalties(micro_ei / 10**6, micro_eo / 10**6)
@@ -165,6 +188,8 @@ def test_what_is_written_can_be_read_back(
         mode=mode,
         penalties=penalties,
         lead_s=lead_s,
+        uptime=None if uptime_ppm is None else uptime_ppm / 10**4 / 100,
+        ready_s=ready_s,
     )
     assert parse_tag(format_tag(tag, comment)) == tag
 

@@ -109,6 +109,8 @@ def test_a_chain_comes_back_as_it_was_saved(followed: ChainStore) -> None:
         reason="exit code 3",
         created_s=10,
         updated_s=2**33,
+        uptime=0.9995,
+        handover_s=480,
     )
     followed.save_chain(full)
     assert followed.chain("alice", "c1") == full
@@ -152,12 +154,13 @@ def test_a_link_comes_back_as_it_was_saved(followed: ChainStore) -> None:
         eligible_s=2,
         start_s=3,
         end_s=4,
+        ready_s=2**33,
         exit_code=137,
         released_s=5,
         lead_s=300,
         reason="",
         dependency="after:11",
-        runs=(RUN, RUN._replace(start_s=9, state=JobState.PREEMPTED)),
+        runs=(RUN, RUN._replace(start_s=9, state=JobState.PREEMPTED, ready_s=11)),
     )
     followed.save_link(full)
     assert followed.links("alice", "c1") == [full]
