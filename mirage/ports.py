@@ -224,8 +224,14 @@ class Observation:
     """The whole cluster now, for who looks ahead from it."""
     mode: Mode = Mode.SERVICE
     """How the successor takes over."""
+    uptime: float | None = None
+    """The share of the time for which the owner wants a link to be ready, of a service without
+    penalties of its own; None: another chain.
+    """
     handover_s: int = HANDOVER_S
-    """Time that a training chain loses by one handover."""
+    """Time that a training chain loses by one handover. Of a service: its start-up, from a link's
+    start until it is ready.
+    """
     is_handover_known: bool = False
     """Whether the chain or its owner told that time."""
     short_handovers: int = 0

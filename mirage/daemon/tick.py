@@ -21,6 +21,7 @@ from mirage.chain.runs import is_requeued, ready_of, start_of, with_past
 from mirage.chain.tag import ChainTag, may_be_link, parse_tag
 from mirage.daemon.chain_end import is_job_of
 from mirage.domain import (
+    UPTIME,
     Action,
     Chain,
     ChainState,
@@ -28,6 +29,7 @@ from mirage.domain import (
     Job,
     Link,
     Mode,
+    Penalties,
     RunLaw,
     Snapshot,
     assumed_handover_s,
@@ -264,6 +266,13 @@ class _Pair(NamedTuple):
             return self.tag.handover_s
         return assumed_handover_s(self.predecessor.time_limit_s)
 
+    @property
+    def uptime(self) -> float | None:
+        """A service's target; None for training, and where the owner weighs by penalties."""
+        if self.tag.mode is Mode.TRAIN or self.tag.penalties != Penalties():
+            return None
+        return UPTIME if self.tag.uptime is None else self.tag.uptime
+
 
 def _with_pasts(
     pairs: Sequence[_Pair], snapshot: Snapshot, store: ChainStore, now_s: int
@@ -311,6 +320,7 @@ def _observation(
         run_law=pair.run_law,
         short_handovers=pair.short_handovers,
         idle_s=pair.idle_s,
+        uptime=pair.uptime,
         handover_s=pair.handover_s,
         is_handover_known=pair.tag.handover_s is not None,
         gains=gains.get((pair.predecessor.job_id, pair.successor.job_id), ()),
@@ -600,6 +610,7 @@ def _inputs_hash(observation: Observation, policy: str, digest: str) -> str:
         observation.run_law,
         observation.short_handovers,
         observation.idle_s,
+        observation.uptime,
         observation.handover_s,
         tuple(observation.gains),
         digest,

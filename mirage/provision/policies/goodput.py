@@ -18,16 +18,15 @@ its predecessor runs. Let in before, it would start soon after it as the queue d
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from mirage.chain.durations import format_duration
 from mirage.chain.handoff import LEAST_PART, RECENT
 from mirage.config import GoodputConfig
-from mirage.domain import Action, Mode, Penalties, RunLaw
-from mirage.ports import Advice, BatchPolicy, Observation, Policy
+from mirage.domain import Action, RunLaw
+from mirage.ports import Advice, Observation
 from mirage.provision.policies.heuristics import (
     end_is_away,
     no_wait_known,
@@ -184,45 +183,3 @@ def would_start_now(observation: Observation) -> Advice | None:
         expected_interruption_s=0.0,
         expected_overlap_s=0.0,
     )
-
-
-def is_for_goodput(observation: Observation) -> bool:
-    """A training chain whose owner set no penalties of his own."""
-    return observation.mode is Mode.TRAIN and observation.penalties == Penalties()
-
-
-@dataclass(frozen=True)
-class ByMode:
-    """Implements `mirage.ports.BatchPolicy`: training chains by one policy, others by another.
-
-    Its name is that of ``pair``; an advice names ``train`` where that decided.
-    """
-
-    pair: Policy
-    train: Policy
-
-    @property
-    def name(self) -> str:
-        return self.pair.name
-
-    @property
-    def words(self) -> str:
-        """Who decides about which chains."""
-        return f"{self.train.name} (training chains), {self.pair.name} (other chains)"
-
-    def decide(self, observation: Observation) -> Advice:
-        return self.decide_all([observation])[0]
-
-    def decide_all(self, observations: Sequence[Observation]) -> list[Advice]:
-        pairs = [each for each in observations if not is_for_goodput(each)]
-        answers = iter(
-            self.pair.decide_all(pairs)
-            if isinstance(self.pair, BatchPolicy)
-            else [self.pair.decide(each) for each in pairs]
-        )
-        return [
-            replace(self.train.decide(each), policy=self.train.name)
-            if is_for_goodput(each)
-            else next(answers)
-            for each in observations
-        ]

@@ -13,10 +13,13 @@ from mirage.config import TRAINED, PolicyConfig
 from mirage.errors import InputError
 from mirage.ports import Policy
 from mirage.provision.learn.methods import read_model
-from mirage.provision.policies.goodput import ByMode, Goodput
+from mirage.provision.policies.by_mode import ByMode
+from mirage.provision.policies.forecasts import LikeJobs
+from mirage.provision.policies.goodput import Goodput
 from mirage.provision.policies.heuristics import Average, Reactive, Timer
 from mirage.provision.policies.learned import LearnedPolicy
 from mirage.provision.policies.quantile import Quantile
+from mirage.provision.policies.uptime import Uptime
 
 
 def _quantile(config: PolicyConfig) -> Policy:
@@ -71,9 +74,15 @@ def make_policy(config: PolicyConfig) -> Policy:
     """
     pair = make_pair_policy(config)
     is_fixed = config.name in POLICIES and not POLICIES[config.name].minds_penalties
-    if config.train == "pair" or (is_fixed and not config.model):
+    if is_fixed and not config.model:
         return pair
-    return ByMode(pair, Goodput(config.goodput))
+    train = pair if config.train == "pair" else Goodput(config.goodput)
+    return ByMode(pair=pair, train=train, service=Uptime(like_jobs(config)))
+
+
+def like_jobs(config: PolicyConfig) -> LikeJobs:
+    """The law of waits where no trained model tells one."""
+    return LikeJobs(last=config.quantile.last, at_least=config.quantile.at_least)
 
 
 def words_of(policy: Policy) -> str:

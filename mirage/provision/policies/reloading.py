@@ -12,7 +12,8 @@ from pathlib import Path
 from mirage.config import PolicyConfig
 from mirage.errors import InputError, MirageError
 from mirage.models.recipe import RECIPE
-from mirage.ports import Advice, BatchPolicy, Observation, Policy
+from mirage.ports import Advice, Observation, Policy
+from mirage.provision.policies.by_mode import decided
 from mirage.provision.policies.registry import make_policy, words_of
 from slurm_sim.files import read_bytes
 
@@ -58,9 +59,7 @@ class Reloading:
 
     def decide_all(self, observations: Sequence[Observation]) -> list[Advice]:
         self._refresh()
-        if isinstance(self._policy, BatchPolicy):
-            return self._policy.decide_all(observations)
-        return [self._policy.decide(observation) for observation in observations]
+        return decided(self._policy, observations)
 
     def _refresh(self) -> None:
         folder = _place(self._config)

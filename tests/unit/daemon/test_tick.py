@@ -15,6 +15,7 @@ from mirage.daemon.tick import (
     with_leads,
 )
 from mirage.domain import (
+    UPTIME,
     Action,
     Chain,
     ChainState,
@@ -454,6 +455,24 @@ def test_the_chain_tells_what_its_handovers_cost(store):
     assert decision.inputs_hash != plain.inputs_hash
     (wait,) = of(Wait, step([running(), waiting(comment=comment)], store, Always(Action.WAIT)))
     assert wait.grounds.handover_s == 90
+
+
+def test_a_service_without_penalties_tells_its_uptime(store):
+    service = replace(tag(2, 10), mode=Mode.SERVICE, penalties=Penalties())
+
+    def asked(its_tag):
+        return observed([running(), waiting(comment=format_tag(its_tag))], store)
+
+    plain, observation = asked(service)
+    assert observation.uptime == UPTIME
+    decision, observation = asked(replace(service, uptime=0.95))
+    assert observation.uptime == 0.95
+    assert decision.inputs_hash != plain.inputs_hash
+    for other in (
+        replace(service, penalties=Penalties(4, 1)),
+        replace(service, mode=Mode.TRAIN),
+    ):
+        assert asked(other)[1].uptime is None
 
 
 def test_a_chains_short_links_are_counted_for_its_policy(store):

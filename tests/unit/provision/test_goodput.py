@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from mirage.config import GoodputConfig, PolicyConfig
 from mirage.domain import Action, JobState, Mode, Penalties, RunLaw, Snapshot
-from mirage.provision.policies.goodput import ByMode, Goodput
-from mirage.provision.policies.heuristics import Timer
+from mirage.provision.policies.goodput import Goodput
 from mirage.provision.policies.registry import make_policy
 from mirage.provision.policies.wait_law import Begun, Changes, least_loss, mixed, wait_law
 from tests.unit.provision.test_policies import HOUR, job, observe, sample
@@ -199,26 +198,6 @@ def test_a_predecessor_that_is_kept_back_is_not_followed():
     held = replace(job(1, JobState.PENDING, None), reason="Dependency", eligible_s=None)
     observation = train(HOUR, [sample(HOUR)], predecessor=held)
     assert GOODPUT.decide(observation).action is Action.WAIT
-
-
-def test_the_mode_and_the_owners_penalties_choose_the_policy():
-    policy = make_policy(PolicyConfig())
-    assert isinstance(policy, ByMode)
-    waits = [sample(HOUR)] * 40
-    plain = train(HOUR, waits)
-    own = replace(plain, penalties=Penalties(4, 1))
-    service = replace(plain, mode=Mode.SERVICE)
-    assert [advice.policy for advice in policy.decide_all([plain, own, service])] == [
-        "goodput",
-        "",
-        "",
-    ]
-    assert policy.name == "quantile"
-
-
-def test_fixed_rules_decide_about_all_chains():
-    assert isinstance(make_policy(PolicyConfig(name="timer")), Timer)
-    assert not isinstance(make_policy(PolicyConfig(train="pair")), ByMode)
 
 
 def floats(*hours):

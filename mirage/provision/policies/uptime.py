@@ -1,0 +1,134 @@
+"""When a service's successor enters the queue: as late as keeps the service up.
+
+A service is up while a link is ready to serve. A link is ready some time S after its start, and its
+predecessor serves until then, or to its limit. Let W be the successor's wait, and r what its
+predecessor has left. A release now leaves the service down for (W + S - r)+ seconds.
+
+The owner says which share of the time a service is to be up. What that costs is handovers, and
+nodes that are held twice meanwhile. Both are least where links run longest, so the latest release
+that keeps the share is right. It is made as soon as one at the next decision point would be
+expected to leave the service down for more than a link's part of the time that the owner allows, or
+would more likely than not be late at all.
+
+Where waits are about as long as links no release keeps the share. Then two bounds hold. A successor
+that would more likely than not start before its predecessor has run for `LEAST_RUN` is not let in:
+each handover then costs a link, and the next one may wait as long. And while the predecessor waits
+itself, a further successor follows it after `STAGGER`, so that starts come about that often.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mirage.chain.durations import format_duration
+from mirage.domain import Action
+from mirage.ports import Advice, Observation
+from mirage.provision.policies.forecasts import Forecast, Forecaster
+from mirage.provision.policies.goodput import STAGGER, too_many_short
+from mirage.provision.policies.heuristics import end_is_away, no_wait_known, not_yet
+from mirage.provision.policies.wait_law import WaitLaw
+
+LEAST_RUN = 1 / 2
+"""Of a link's length: a successor that would more likely start before its predecessor is that old
+is not released.
+"""
+NAME = "uptime"
+
+
+@dataclass(frozen=True)
+class Uptime:
+    """Decides about services whose owners set no penalties. Implements `mirage.ports.BatchPolicy`."""
+
+    waits: Forecaster
+    name: str = NAME
+
+    def decide(self, observation: Observation) -> Advice:
+        return self.decide_all([observation])[0]
+
+    def decide_all(self, observations: Sequence[Observation]) -> list[Advice]:
+        answers = [_undecided(each) for each in observations]
+        asked = [each for each, answer in zip(observations, answers, strict=True) if not answer]
+        found = iter(self.waits.forecasts(asked))
+        return [
+            answer or _weighed(each, next(found))
+            for each, answer in zip(observations, answers, strict=True)
+        ]
+
+
+def _undecided(observation: Observation) -> Advice | None:
+    """Why nothing is to be weighed yet; None: it is."""
+    if observation.predecessor.is_queueing:
+        return _not_to_follow_yet(observation)
+    return not_yet(observation) or too_many_short(observation)
+
+
+def _not_to_follow_yet(observation: Observation) -> Advice | None:
+    """The predecessor waits itself: the next link follows some time after it."""
+    predecessor = observation.predecessor
+    length_s, since_s = predecessor.expected_limit_s, predecessor.eligible_s
+    if length_s is None or since_s is None:
+        return Advice(action=Action.WAIT, reason="its predecessor has not started yet")
+    waited_s, pause_s = observation.now_s - since_s, STAGGER * length_s
+    if waited_s >= pause_s:
+        return None
+    return Advice(
+        action=Action.WAIT,
+        reason=f"its predecessor has waited for {format_duration(waited_s)}; the next link"
+        f" follows it into the queue after {format_duration(pause_s)}",
+    )
+
+
+def _weighed(observation: Observation, forecast: Forecast | None) -> Advice:
+    if forecast is None:
+        return no_wait_known(observation)
+    law, length_s = forecast.law, observation.predecessor.expected_limit_s
+    assert length_s is not None
+    # A predecessor that waits itself has its whole run before it, if it starts now.
+    ends = observation.ends or ((length_s, 1.0),)
+    ready_s = [(end_s - observation.handover_s, share) for end_s, share in ends]
+    later_s = [(left_s - observation.step_s, share) for left_s, share in ready_s]
+    chance = sum(share * law.share_above(left_s) for left_s, share in later_s)
+    down_s = _down_s(law, later_s)
+    least_s = (observation.remaining_s or 0) - (1 - LEAST_RUN) * length_s
+    is_too_soon = least_s > 0 and law.share_above(least_s) < 0.5
+    allowed_s = (1 - (observation.uptime or 0)) * length_s
+    is_due = down_s > allowed_s or chance > 0.5 or forecast.exceeds_known
+    why = (
+        f"it would probably start within {format_duration(least_s)}, which is too soon"
+        if is_too_soon
+        else "more work is queued than any of them found, so it may wait longer than all"
+        if forecast.exceeds_known
+        else f"a decision later the service would be down for {format_duration(down_s)} in the mean"
+        f" ({chance:.0%} of the cases), and a link may lose {format_duration(allowed_s)}"
+    )
+    return Advice(
+        action=Action.RELEASE if is_due and not is_too_soon else Action.WAIT,
+        reason=f"{forecast.words}; {why}; {_end(observation)}",
+        wait_p10_s=law.quantile(0.1),
+        wait_p50_s=law.quantile(0.5),
+        wait_p90_s=law.quantile(0.9),
+        expected_interruption_s=_down_s(law, ready_s),
+        expected_overlap_s=float(observation.handover_s),
+    )
+
+
+def _down_s(law: WaitLaw, lefts_s: Sequence[tuple[float, float]]) -> float:
+    """The mean time by which a wait exceeds what is left, over ``lefts_s``, each with its share."""
+    return sum(
+        share * float(np.maximum(law.waits_s - left_s, 0) @ law.shares) for left_s, share in lefts_s
+    )
+
+
+def _end(observation: Observation) -> str:
+    """How far the end is, and by when the successor must have started."""
+    start_up = format_duration(observation.handover_s)
+    known = "" if observation.is_handover_known else " (assumed)"
+    end = (
+        "its predecessor waits itself"
+        if observation.remaining_s is None
+        else end_is_away(observation)
+    )
+    return f"{end}, and a link is ready {start_up} after its start{known}"
