@@ -460,6 +460,13 @@ class Chain:
     handover_s: int | None = None
     """What a handover costs, or of a service its start-up, as its jobs say; None: not known."""
 
+    @property
+    def start_up_s(self) -> int | None:
+        """Of a service: from a link's start until it is ready, 0 where that is not known. None: a
+        training chain.
+        """
+        return (self.handover_s or 0) if self.mode is Mode.SERVICE else None
+
 
 class Run(NamedTuple):
     """One time that a link's job ran, after which Slurm requeued it. Fields as a link's; the store

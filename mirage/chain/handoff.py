@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from math import inf
 
+from mirage.chain.serving import serving
 from mirage.domain import Link, expected_limit_s
 
 RECENT = 4
@@ -16,18 +17,24 @@ LEAST_PART = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handoff:
-    """From one link to the next. At most one of interruption and overlap is above zero."""
+    """From one link to the next. Of a training chain at most one of interruption and overlap is above
+    zero.
+    """
 
     link: Link
     predecessor: Link
     interruption_s: int
-    """Nothing of the chain ran for this long (paper, section 4.5)."""
+    """Nothing of the chain ran for this long (paper, section 4.5), or no link of a service was
+    ready. It ends as this link serves, or ends itself before that.
+    """
     overlap_s: int
     """Both ran for this long, on their own nodes."""
     cut_short_s: int
     """How long before its expected end the predecessor ended, since its successor was there and
     asked it to.
     """
+    serves_s: int | None = None
+    """Of a service: since when the link served; None: it never did, or a training chain."""
 
     @property
     def is_requeue(self) -> bool:
@@ -35,30 +42,42 @@ class Handoff:
         return self.link.job_id == self.predecessor.job_id
 
 
-def handoffs(links: Sequence[Link]) -> list[Handoff]:
+def handoffs(links: Sequence[Link], start_up_s: int | None = None) -> list[Handoff]:
     """Of all links that started after a predecessor which is over, by segment. A link that Slurm
     requeued follows itself: `predecessor` is then its run before.
+
+    ``start_up_s``: of a service (`Chain.start_up_s`), whose links count once they serve or have
+    ended; None: a training chain.
     """
     by_id = {link.job_id: link for link in links}
-    found = []
+    found: list[Handoff] = []
+    reached_s = 0.0  # by all runs before; infinite while one of them goes on
     for link in sorted(links, key=lambda link: (link.segment, link.job_id)):
         before = by_id.get(link.predecessor_id or 0)
-        runs = [*(before.each_run[-1:] if before else ()), *link.each_run]
-        found += [
-            _handoff(predecessor, run)
-            for predecessor, run in pairwise(runs)
-            if run.start_s is not None and predecessor.end_s is not None
-        ]
+        predecessor = before.each_run[-1] if before else None
+        for run in link.each_run:
+            if predecessor and (handoff := _handoff(predecessor, run, reached_s, start_up_s)):
+                found.append(handoff)
+            if run.start_s is not None:
+                reached_s = max(reached_s, inf if run.end_s is None else run.end_s)
+            predecessor = run
     return found
 
 
-def _handoff(predecessor: Link, link: Link) -> Handoff:
-    start_s, end_s = link.start_s or 0, predecessor.end_s or 0
+def _handoff(
+    predecessor: Link, link: Link, reached_s: float, start_up_s: int | None
+) -> Handoff | None:
+    """None: not both of its times are known."""
+    start_s, end_s, served = link.start_s, predecessor.end_s, serving(link, start_up_s)
+    since_s = served[0] if served else link.end_s
+    if start_s is None or end_s is None or since_s is None:
+        return None
     both_end_s = min(end_s, link.end_s or end_s)
     return Handoff(
         link=link,
         predecessor=predecessor,
-        interruption_s=max(0, start_s - end_s),
+        serves_s=served[0] if served and start_up_s is not None else None,
+        interruption_s=0 if reached_s >= since_s else since_s - max(end_s, int(reached_s)),
         overlap_s=max(0, both_end_s - start_s),
         cut_short_s=_cut_short_s(predecessor, link),
     )

@@ -1,58 +1,84 @@
-"""How much of the wall clock a training chain makes progress in."""
+"""How much of the wall clock a chain makes progress in, or a service is up."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from mirage.chain.runs import each_run
+from mirage.chain.serving import serving
 from mirage.domain import HANDOVER_S, Link
+
+_Span = tuple[int, int]
+"""(since, until)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainProgress:
-    """Of one chain, from the start of its first link to its end or the present."""
+    """Of one chain, from when its first link worked or served to its end or the present."""
 
     wall_s: int
     interrupted_s: int
-    """Nothing of the chain ran."""
+    """Nothing of the chain ran, or no link of a service was ready."""
     held_twice_s: int
-    """Two links ran at once."""
+    """Two links had their nodes at once."""
     handovers: int
     handover_s: int
-    """Time lost by each handover."""
+    """Time lost by each handover; 0 of a service."""
+    longest_gap_s: int = 0
+    """The longest of the interruptions."""
 
     @property
     def goodput(self) -> float:
-        """Share of the wall clock in which the chain makes progress, net of handovers; at least 0."""
+        """Share of the wall clock in which the chain makes progress, net of handovers; at least 0.
+        Of a service: its up-time.
+        """
         lost_s = self.interrupted_s + self.handovers * self.handover_s
         return max(0.0, 1 - lost_s / self.wall_s) if self.wall_s else 0.0
 
 
 def chain_progress(
-    links: Sequence[Link], until_s: int, handover_s: int = HANDOVER_S
+    links: Sequence[Link],
+    until_s: int,
+    handover_s: int = HANDOVER_S,
+    *,
+    start_up_s: int | None = None,
 ) -> ChainProgress:
-    """``until_s``: the present, at which links that still run are cut. Zeros before the first start."""
-    spans = sorted(
-        (link.start_s, min(link.end_s or until_s, until_s))
-        for link in each_run(links)
-        if link.start_s is not None and link.start_s < until_s
-    )
-    if not spans:
+    """``until_s``: the present, at which links that still run are cut. Zeros before the first link
+    works. ``start_up_s``: of a service (`Chain.start_up_s`), whose handovers lose no time; None: a
+    training chain.
+    """
+    runs = [run for run in each_run(links) if run.start_s is not None and run.start_s < until_s]
+    worked = [span for run in runs if (span := serving(run, start_up_s))]
+    served = [
+        (since_s, min(end_s or until_s, until_s)) for since_s, end_s in worked if since_s < until_s
+    ]
+    cost_s = handover_s if start_up_s is None else 0
+    if not served:
         return ChainProgress(
-            wall_s=0, interrupted_s=0, held_twice_s=0, handovers=0, handover_s=handover_s
+            wall_s=0, interrupted_s=0, held_twice_s=0, handovers=0, handover_s=cost_s
         )
-    first_s = reached_s = spans[0][0]
-    covered_s = 0
-    for start_s, end_s in spans:
-        covered_s += max(0, end_s - max(start_s, reached_s))
-        reached_s = max(reached_s, end_s)
+    held = [(run.start_s or 0, min(run.end_s or until_s, until_s)) for run in runs]
+    first_s = min(since_s for since_s, _ in served)
     is_over = all(link.end_s is not None for link in links)
-    last_s = min(reached_s, until_s) if is_over else until_s
+    last_s = max(end_s for _, end_s in held) if is_over else until_s
+    gaps = list(_gaps_s([*served, (last_s, last_s)]))
+    whole_s = max(end_s for _, end_s in held) - min(start_s for start_s, _ in held)
+    covered_s = whole_s - sum(_gaps_s(held))
     return ChainProgress(
         wall_s=last_s - first_s,
-        interrupted_s=last_s - first_s - covered_s,
-        held_twice_s=sum(end_s - start_s for start_s, end_s in spans) - covered_s,
-        handovers=len(spans) - 1,
-        handover_s=handover_s,
+        interrupted_s=sum(gaps),
+        held_twice_s=sum(end_s - start_s for start_s, end_s in held) - covered_s,
+        handovers=len(held) - 1,
+        handover_s=cost_s,
+        longest_gap_s=max(gaps, default=0),
     )
+
+
+def _gaps_s(spans: Iterable[_Span]) -> Iterator[int]:
+    """The lengths of the times between the first and the last of these in which there is none."""
+    reached_s: int | None = None
+    for since_s, until_s in sorted(spans):
+        if reached_s is not None and since_s > reached_s:
+            yield since_s - reached_s
+        reached_s = max(reached_s or until_s, until_s)

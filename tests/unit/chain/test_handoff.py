@@ -35,6 +35,32 @@ def test_a_successor_that_ends_first_overlaps_only_while_it_runs():
     assert (handoff.interruption_s, handoff.overlap_s) == (0, 10)
 
 
+def test_a_service_is_interrupted_until_its_next_link_is_ready():
+    first = link(1, 11, None, 0, 1000)
+    links = [
+        first,
+        replace(link(2, 12, 11, 990, 2000), ready_s=1012),
+        replace(link(3, 13, 12, 1500, 3000), ready_s=1620),
+        replace(link(4, 14, 13, 3000, 3050), ready_s=0),
+        replace(link(5, 15, 14, 3060, 4000), ready_s=3080),
+        link(6, 16, 15, 3990, None),
+    ]
+    costs = [(each.interruption_s, each.overlap_s) for each in handoffs(links, 60)]
+    assert costs == [(12, 10), (0, 500), (50, 0), (30, 0), (50, 10)]
+    waits = replace(link(6, 16, 15, 3990, None), ready_s=0)
+    assert len(handoffs([*links[:-1], waits], 60)) == 4, "nobody knows yet how long it will be"
+    assert handoffs(links)[0].interruption_s == 0, "of a training chain as ever"
+
+
+def test_a_link_that_gave_up_beside_one_that_serves_interrupts_nothing():
+    first = replace(link(1, 11, None, 0, 2000), ready_s=60)
+    links = [first, replace(link(2, 12, 11, 500, 900), ready_s=0)]
+    links += [replace(link(3, 13, 12, 1000, None), ready_s=2010)]
+    assert [each.interruption_s for each in handoffs(links, 60)] == [0, 10]
+    links[0] = replace(first, end_s=None)
+    assert [each.interruption_s for each in handoffs(links, 60)] == [0]
+
+
 def test_unknown_ends_are_not_counted():
     assert (
         handoffs(
