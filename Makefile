@@ -24,7 +24,7 @@ unit: $(READY)   ## the tests that need neither Slurm nor a database server
 	$(VENV)/bin/pytest -m 'not slurm and not databases and not long'
 
 docs: $(READY)   ## the documentation as a site, in site/; a broken link fails
-	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
 
 slurm: $(READY)  ## the tests on a real Slurm
 	scripts/test-slurm
