@@ -45,20 +45,12 @@ from mirage.placement.topology import Floats
 from mirage.placement.world import Ints, PlacementConfig, PlacementWorld, Price
 from mirage.rl.fit import seeded
 
-INTRODUCTION = """# Placement of GPU jobs: measured
+INTRODUCTION = """# Placement of GPU jobs: all tables
 
-Made by `python -m benchmarks.placement tables` from `placement.json`, where the commands, seeds and the
-machine of each row stand. A row of a table is one call of `python -m benchmarks.placement SETTING NAME`.
-What the names mean: [docs/placement.md](../docs/placement.md).
-
-In brackets 95 % intervals over the test sequences, which no training saw. `difference`: mean slowdown
-less that of the best baseline on the same sequences. Agents that learned are means of three trainings;
-`seeds` has the mean slowdown of each. `bound`: no scheduler can have a lower mean slowdown, since each
-job needs its time alone on its best GPUs, and all jobs together need the GPUs that there are. `ms`: a
-decision, on a machine that others used too.
-
-The paper's static training has 200 million time steps. Beside other programs 1.78 million steps of its
-setting took 605 seconds, so all of it would take 19 hours. No GPU was lent for it.
+In brackets 95 % intervals over the test sequences. `difference`: mean slowdown less that of the best baseline on the same
+sequences. `seeds`: of each training. `bound`: no scheduler can have a lower mean slowdown, since each job needs its time
+alone on its best GPUs, and all jobs together need the GPUs that there are. `ms`: a decision, on a machine that others
+used too.
 
 """
 SEEDS = (1, 2, 3)
