@@ -1,12 +1,12 @@
-"""All schedulers of `mirage.placement` on the same test sequences: the figures of docs/placement.md.
+"""All schedulers of `mirage.placement` on the same test sequences: benchmarks/placement.md's figures.
 
     python -m benchmarks.placement SETTING "NAME;..." [--models DIR] [--out FILE]
 
 SETTING: one of `SETTINGS`, such as `"load 0.9"`. NAME: a scheduler, `untrained`, or a trained agent
 of `TRAINED`, of which DIR has a model folder for each seed, `FOLDER-SEED`. FILE keeps what each
 scheduler reached on each sequence; those that are there and not named stay. `exact` (small cases
-against the best of all schedules) and `speed` in place of SETTING need no NAME. `tables` writes
-FILE's tables as Markdown beside it.
+against the best of all schedules) and `speed` in place of SETTING need no NAME. `tables` prints
+FILE's tables as Markdown.
 
 Intervals are 95 %, by resampling the ten test sequences, which no training saw. An agent that
 learned counts as the mean of its three seeds on each sequence; the seeds' own means stand beside it.
@@ -47,10 +47,10 @@ from mirage.rl.fit import seeded
 
 INTRODUCTION = """# Placement of GPU jobs: all tables
 
-In brackets 95 % intervals over the test sequences. `difference`: mean slowdown less that of the best baseline on the same
-sequences. `seeds`: of each training. `bound`: no scheduler can have a lower mean slowdown, since each job needs its time
-alone on its best GPUs, and all jobs together need the GPUs that there are. `ms`: a decision, on a machine that others
-used too.
+In brackets 95 % intervals over the test sequences. `difference`: mean slowdown less that of the best
+baseline on the same sequences. `seeds`: of each training. `bound`: no scheduler can have a lower mean
+slowdown, since each job needs its time alone on its best GPUs, and all jobs together need the GPUs
+that there are. `ms`: a decision, on a machine that others used too.
 
 """
 SEEDS = (1, 2, 3)
