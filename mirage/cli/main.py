@@ -53,6 +53,7 @@ GROUPS = {
             " learn"
         ),
         "evaluate": "all methods on the same episodes: report.html, results.json, episodes.csv",
+        "models": "trained models that are not in the package: fetch",
         "route": "agents that choose a job's partition: train, evaluate, prove, publish",
         "place": "which GPUs a job gets: agents (train, evaluate), live jobs (advise, run)",
         "elastic": (

@@ -55,7 +55,7 @@ def write_folder(folder: Path, model: Writable, recipe: Recipe, card: str) -> No
             _check_name(folder, name)
         (fresh / RECIPE).write_text(recipe_text(replace(recipe, weights=weights)), encoding="utf-8")
         (fresh / CARD).write_text(card, encoding="utf-8")
-        _put(fresh, folder)
+        replace_folder(fresh, folder)
 
 
 def check_folder(folder: Path, *, system: str | None = None, method: str | None = None) -> Recipe:
@@ -158,7 +158,9 @@ def _beside(folder: Path) -> Iterator[Path]:
         shutil.rmtree(fresh, ignore_errors=True)
 
 
-def _put(fresh: Path, folder: Path) -> None:
+def replace_folder(fresh: Path, folder: Path) -> None:
+    """Renames a model folder on the same file system. Raises InputError if something else is there."""
+    check_replaceable(folder)
     # mkdtemp's mode is 0700, that of a safetensors file 0600, and the daemon is another user.
     fresh.chmod(0o755)
     for path in fresh.iterdir():

@@ -33,6 +33,7 @@ from slurm_sim.traces.imports import import_csv, import_swf
 from slurm_sim.traces.sacct import import_sacct
 from slurm_sim.workload import load_model
 from tests.futures_folder import write_futures
+from tests.toy_models import write_toy_model
 
 READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "a configuration": ("m.toml", read_tree),
@@ -229,8 +230,10 @@ def test_sealed_weights_with_any_bytes_never_end_the_process(tmp_path: Path) -> 
     for method, count in METHODS.items():
         if method == "futures":
             write_futures(tmp_path / method, whole_nodes(76))
-        else:
+        elif method == "quantile":
             copytree(shipped("kth-sp2") / method, tmp_path / method)
+        else:
+            write_toy_model(tmp_path / method, method)
         words += [str(tmp_path / method), str(count)]
     done = subprocess.run(
         [sys.executable, "-c", FLIPS, *words], capture_output=True, text=True, timeout=280
