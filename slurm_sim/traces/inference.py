@@ -44,7 +44,7 @@ class ArrayThrottle:
 
 @dataclass(frozen=True)
 class Inference:
-    """Everything inferred, with its evidence. Estimates: docs/traces.md says what each can't see."""
+    """Everything inferred, with its evidence. Estimates: docs/workloads.md says what each can't see."""
 
     chains: Chains
     limit: UserLimit | None
@@ -68,7 +68,7 @@ class Inference:
         return [(step.time, step.nodes) for step in self.nodes]
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON (docs/traces.md)."""
+        """For JSON (docs/workloads.md)."""
         chains = self.chains
         return {
             "chains": {

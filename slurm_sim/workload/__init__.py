@@ -1,4 +1,4 @@
-"""Synthetic workloads: a small model fitted to a trace, and jobs drawn from it (docs/traces.md)."""
+"""Synthetic workloads: a small model fitted to a trace, and jobs drawn from it (docs/workloads.md)."""
 
 from slurm_sim.workload.check import compare_workloads
 from slurm_sim.workload.fit import fit

@@ -62,7 +62,7 @@ class UserClass:
 @dataclass(frozen=True)
 class WorkloadModel:
     """Sessions arrive by hour of the week; a session is a user's batches, a batch equal jobs
-    (docs/traces.md).
+    (docs/workloads.md).
     """
 
     name: str
@@ -110,7 +110,7 @@ class WorkloadModel:
     def text(self) -> str:
         """The TOML file's text; the same model gives the same text."""
         lines = [
-            "# A synthetic workload (docs/traces.md). Quantile tables; no user names, none of the"
+            "# A synthetic workload (docs/workloads.md). Quantile tables; no user names, none of the"
             " trace's jobs."
         ]
         record = {"schema": SCHEMA} | asdict(self)

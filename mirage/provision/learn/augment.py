@@ -118,7 +118,7 @@ class ResampledUsers:
 
 @dataclass(frozen=True)
 class Synthetic:
-    """Weeks that never were: jobs drawn from a model of the workload (docs/traces.md), fitted to
+    """Weeks that never were: jobs drawn from a model of the workload (docs/workloads.md), fitted to
     the training range.
     """
 

@@ -65,7 +65,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("assoc_parents.txt").rename("assoc.txt")
 
 
-@pytest.mark.parametrize("page", ["slurm-sim.md", "traces.md", "clusters.md"])
+@pytest.mark.parametrize("page", ["slurm-sim.md", "traces.md", "workloads.md", "clusters.md"])
 def test_commands_print_what_the_page_says(page: str) -> None:
     checker, seen = doctest.OutputChecker(), 0
     for command, shown in commands(page):

@@ -346,7 +346,7 @@ def test_shipped_models_are_nearer_to_their_trace_than_its_months_to_each_other(
     real = read_trace(SHARED / f"{trace}.csv.gz")
     real = real.pick(real.column("submit") >= real.column("submit").max() - model.days * DAY)
     for each in compare_workloads(real, generate(model, 1, model.days * DAY)):
-        # users come back within the hour more often than the model has it (docs/traces.md)
+        # users come back within the hour more often than the model has it (docs/workloads.md)
         assert each.ks < (0.08 if each.quantity == "jobs per user and hour" else each.months_ks), (
             each.quantity
         )
