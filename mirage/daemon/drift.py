@@ -43,7 +43,7 @@ _DECISION = {
 }
 _HANDOVER = {"released", "entered", "started", "predecessor_ended"}
 _PAIR = {"at", "user", "chain", "successor"}
-ADVICE = "Run `mirage retrain` (docs/learning.md)."
+ADVICE = "Run `mirage retrain` (docs/retraining.md)."
 
 
 class DriftKind(str, Enum):

@@ -26,7 +26,7 @@ from tests.fakes import fake_pyslurm
 
 
 def without_sizes(job: Job) -> Job:
-    """The adapter leaves CPUs and memory out (docs/learning.md)."""
+    """The adapter leaves CPUs and memory out (docs/retraining.md)."""
     return replace(job, cpus=0, memory_mib=0)
 
 

@@ -135,7 +135,7 @@ def would_start_now(model: Model, states: States) -> Flags:
 
     A successor whose forecast is below a step starts within it. One more step then saves a step of
     overlap, and costs 0 to 81 s of interruption in the mean. So waiting is right while as many
-    steps are left as an interruption weighs more than an overlap (docs/learning.md, "Guards").
+    steps are left as an interruption weighs more than an overlap (docs/retraining.md, "In the service").
     False for models without forecasts: the service makes none for them.
     """
     if not model.traits.uses_forecasts or states.forecast_s is None:

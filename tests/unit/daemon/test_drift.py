@@ -73,7 +73,7 @@ def test_waits_beyond_the_p90_alarm_and_say_what_to_do():
     assert kinds(found) == [DriftKind.TOO_SHORT]
     assert "of 81 waits on 27 days" in found.words
     assert "33% at or below the 90% quantile" in found.words
-    assert found.words.endswith("Run `mirage retrain` (docs/learning.md).")
+    assert found.words.endswith("Run `mirage retrain` (docs/retraining.md).")
 
 
 def test_waits_below_the_p10_alarm():
@@ -202,7 +202,7 @@ def test_report_and_doctor_tell(
     (finding,) = check_drift(drifted.path, PolicyConfig(model="m"))
     assert (finding.severity, finding.do) == (
         Severity.WARNING,
-        "Run `mirage retrain` (docs/learning.md).",
+        "Run `mirage retrain` (docs/retraining.md).",
     )
     drifted.path.unlink()
     assert list(check_drift(drifted.path, PolicyConfig(model="m"))) == []

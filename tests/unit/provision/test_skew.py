@@ -1,7 +1,7 @@
 """The service against the evaluation: the same matrix, forecast and advice for the same moment.
 
 A simulated cluster is the Cluster port behind the daemon's own code, cycle by cycle. What can't be
-the same is named in docs/learning.md.
+the same is named in docs/retraining.md.
 """
 
 from __future__ import annotations
