@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 
 from mirage.chain.folder import chain_folder, is_paused, over_marker, refused_link
 from mirage.cli import serve
-from mirage.cli.folders import chain_ids
-from mirage.cli.service_check import agent_folder, default_agent_store
-from mirage.cli.sources import me
-from mirage.cli.steering import Steering, links
 from mirage.config_sources import user_file
 from mirage.daemon.observers import Observer
 from mirage.daemon.restraint import Acting, acting_from
 from mirage.domain import ActingMode
 from mirage.errors import MirageError
 from mirage.peers import Sparingly
+from mirage.user.folders import chain_ids
+from mirage.user.service_check import agent_folder, default_agent_store
+from mirage.user.sources import me
+from mirage.user.steering import Steering, links
 
 log = logging.getLogger(__name__)
 

@@ -7,11 +7,12 @@ import sys
 from collections.abc import Sequence
 
 from mirage.chain.folder import CANCELLED
-from mirage.cli.chain_names import add_chain, resolve_chain
-from mirage.cli.ending import ChainEnding, end_chains, jobs_of, queue
-from mirage.cli.folders import name_of
+from mirage.cli.chain_argument import add_chain
 from mirage.errors import InputError
 from mirage.ports import Cluster
+from mirage.user.chain_names import resolve_chain
+from mirage.user.ending import ChainEnding, end_chains, jobs_of, queue
+from mirage.user.folders import name_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -6,14 +6,15 @@ import argparse
 import time
 
 from mirage.chain.folder import chain_folder, mark_dismissed
-from mirage.cli.chain_names import add_chain, resolve_chain
-from mirage.cli.service_check import socket_path
-from mirage.cli.sources import find_chains, me
+from mirage.cli.chain_argument import add_chain
 from mirage.daemon.report import is_news
 from mirage.daemon.socket import ask
 from mirage.domain import ChainState
 from mirage.errors import ClusterError, InputError
 from mirage.figures.words import listed
+from mirage.user.chain_names import resolve_chain
+from mirage.user.service_check import socket_path
+from mirage.user.sources import find_chains, me
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

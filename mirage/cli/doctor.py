@@ -15,8 +15,6 @@ from mirage.chain.folder import make_chains_folder
 from mirage.chain.sbatch import real_sbatch
 from mirage.cli import serve
 from mirage.cli.daemon import DEFAULT_STORE
-from mirage.cli.service_check import agent_folder, default_agent_store
-from mirage.cli.slurm_access import REST, glance_of, slurm_user, survey_of
 from mirage.cli.table import console
 from mirage.config import Config
 from mirage.config_sources import SITE_FILE, is_there, load, named_file, user_file
@@ -37,6 +35,8 @@ from mirage.doctor.trial import check_trial, try_job
 from mirage.doctor.users import check_users
 from mirage.domain import ActingMode, Settings
 from mirage.ports import Cluster
+from mirage.user.service_check import agent_folder, default_agent_store
+from mirage.user.slurm_access import REST, glance_of, slurm_user, survey_of
 
 _STYLES = {
     Severity.OK: "green",

@@ -6,9 +6,10 @@ import argparse
 import os
 
 from mirage.chain.folder import DONE, chain_folder, read_then
-from mirage.cli.chain_names import add_chain, resolve_chain
-from mirage.cli.ending import end_chains, queue
+from mirage.cli.chain_argument import add_chain
 from mirage.errors import InputError
+from mirage.user.chain_names import resolve_chain
+from mirage.user.ending import end_chains, queue
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

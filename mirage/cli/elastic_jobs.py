@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 
 from mirage.chain.durations import format_duration, parse_duration
-from mirage.cli.sources import me
 from mirage.cli.table import console
 from mirage.elastic.jobs import folder as files
 from mirage.elastic.jobs.journal import JobJournal
 from mirage.errors import ClusterError, InputError, StoreError
 from mirage.store.lock import exclusive, is_held
+from mirage.user.sources import me
 from slurm_sim.cli.arguments import positive, whole_number
 
 if TYPE_CHECKING:

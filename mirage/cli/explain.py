@@ -9,10 +9,10 @@ import re
 from rich.markup import escape
 
 from mirage.chain.tag import MAX_JOB_ID
-from mirage.cli.chain_names import resolve_chain
-from mirage.cli.sources import find_explanation, job_of
 from mirage.cli.table import console, when
 from mirage.errors import InputError
+from mirage.user.chain_names import resolve_chain
+from mirage.user.sources import find_explanation, job_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -17,11 +17,12 @@ from mirage.chain.length import (
     seconds_of,
 )
 from mirage.chain.tag import MAX_SEGMENTS, parse_tag
-from mirage.cli.chain_names import add_chain, resolve_chain
-from mirage.cli.sources import me
-from mirage.cli.steering import Steering, links
+from mirage.cli.chain_argument import add_chain
 from mirage.domain import Job
 from mirage.errors import InputError
+from mirage.user.chain_names import resolve_chain
+from mirage.user.sources import me
+from mirage.user.steering import Steering, links
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

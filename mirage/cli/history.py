@@ -9,10 +9,11 @@ from typing import Any
 
 from rich.markup import escape
 
-from mirage.cli.chain_names import add_chain, resolve_chain
-from mirage.cli.sources import find_chains
+from mirage.cli.chain_argument import add_chain
 from mirage.cli.table import console, costs_table, duration, heading, remarks
 from mirage.daemon.report import SHOWN, is_news
+from mirage.user.chain_names import resolve_chain
+from mirage.user.sources import find_chains
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mirage.chain.folder import is_paused, over_marker, queued_jobs, read_starts
-from mirage.cli.chain_names import add_chain, own_folder, resolve_chain
-from mirage.cli.slurm_access import adapter_config, slurm_of
+from mirage.cli.chain_argument import add_chain
 from mirage.errors import ClusterError, InputError
 from mirage.slurm.commands import CommandCluster
+from mirage.user.chain_names import own_folder, resolve_chain
+from mirage.user.slurm_access import adapter_config, slurm_of
 
 LOOK_S = 0.5
 """How often files are looked at with -f."""

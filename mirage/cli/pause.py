@@ -7,11 +7,12 @@ import time
 
 from mirage.chain.folder import is_paused, mark_paused, read_starts
 from mirage.chain.tag import parse_tag
-from mirage.cli.chain_names import add_chain, resolve_chain
-from mirage.cli.ending import ROUNDS
-from mirage.cli.steering import Steering
+from mirage.cli.chain_argument import add_chain
 from mirage.domain import Job, JobState, Mode
 from mirage.errors import ClusterError, InputError
+from mirage.user.chain_names import resolve_chain
+from mirage.user.ending import ROUNDS
+from mirage.user.steering import Steering
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

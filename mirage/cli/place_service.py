@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from mirage.cli.place_live import PAUSE_S, assumptions, in_words, move_json, terms
-from mirage.cli.service_check import agent_folder
 from mirage.config_sources import load, named_file, user_file
 from mirage.daemon import logs
 from mirage.daemon.restraint import Acting, acting_from
@@ -26,6 +25,7 @@ from mirage.slurm.commands import CommandCluster
 from mirage.slurm.job_details import read_details
 from mirage.slurm.runner import Runner
 from mirage.store.lock import exclusive
+from mirage.user.service_check import agent_folder
 
 LOOK_S = 2
 """Between two looks at an open move: the node list must be set before the job starts again."""

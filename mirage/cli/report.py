@@ -13,7 +13,6 @@ from rich.table import Table
 from mirage.chain.durations import format_duration
 from mirage.cli.daemon import DEFAULT_STORE
 from mirage.cli.serve import journal_from, settled
-from mirage.cli.service_check import default_agent_store
 from mirage.cli.table import console
 from mirage.config import Config
 from mirage.config_sources import SITE_FILE, is_there, load, named_file, user_file
@@ -22,6 +21,7 @@ from mirage.daemon.impact import Impact, impact, is_audit_log
 from mirage.daemon.impact_words import hours, sentences
 from mirage.errors import AuditError
 from mirage.store.journal import read_journal
+from mirage.user.service_check import default_agent_store
 from slurm_sim.seconds import WEEK_S
 
 

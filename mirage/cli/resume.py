@@ -7,10 +7,11 @@ import itertools
 import time
 
 from mirage.chain.folder import is_paused, mark_resumed
-from mirage.cli.chain_names import add_chain, resolve_chain
-from mirage.cli.ending import ROUNDS
-from mirage.cli.steering import LAST_LINK_S, Steering, links
+from mirage.cli.chain_argument import add_chain
 from mirage.errors import InputError
+from mirage.user.chain_names import resolve_chain
+from mirage.user.ending import ROUNDS
+from mirage.user.steering import LAST_LINK_S, Steering, links
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

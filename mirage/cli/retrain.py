@@ -30,7 +30,6 @@ from mirage.cli.learning import (
     sizes,
 )
 from mirage.cli.serve import settled, state_folder
-from mirage.cli.service_check import default_agent_store
 from mirage.cli.signals import ending_on_sigterm
 from mirage.cli.table import console
 from mirage.config import TRAINED, Config
@@ -42,6 +41,7 @@ from mirage.models.versions import FAILED, KEPT_OLD, MODEL, Versions
 from mirage.provision.learn.about import ProvisionAbout
 from mirage.slurm.records import write_history
 from mirage.slurm.runner import Runner
+from mirage.user.service_check import default_agent_store
 from slurm_sim.seconds import DAY_S, HOUR_S
 
 if TYPE_CHECKING:

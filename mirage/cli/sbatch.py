@@ -228,7 +228,6 @@ def _environment() -> dict[bytes, bytes]:
 
 def _start_chain(request: CommandLine, ask: Ask) -> int:
     from mirage.chain.submission import Interruptions, submit_chain
-    from mirage.cli.service_check import tell_who_watches
     from mirage.cli.submit import (
         dry_run,
         in_full,
@@ -236,6 +235,7 @@ def _start_chain(request: CommandLine, ask: Ask) -> int:
         refuse_twin_of,
         tell_if_it_cannot_start,
     )
+    from mirage.user.service_check import tell_who_watches
 
     options = tuple(option for option in request.options if option.name != "parsable")
     chain = prepare(replace(request, options=options), ask, "mirage-sbatch")

@@ -8,11 +8,12 @@ import time
 
 from rich.markup import escape
 
-from mirage.cli.chain_names import add_chain, resolve_chain
-from mirage.cli.sources import Json, find_chains
+from mirage.cli.chain_argument import add_chain
 from mirage.cli.table import console, heading, remarks, states_table
 from mirage.daemon.report import BAD_DAYS, SHOWN, is_news
 from mirage.domain import ChainState
+from mirage.user.chain_names import resolve_chain
+from mirage.user.sources import Json, find_chains
 
 MOST_LINKS = 6
 """Of a chain that was not asked for, the last ones."""

@@ -36,9 +36,9 @@ from mirage.chain.submission import (
     run_test_only,
     submit_chain,
 )
-from mirage.cli.service_check import tell_who_watches
 from mirage.errors import InputError, MirageError
 from mirage.reasons import ReasonKind, kind_of
+from mirage.user.service_check import tell_who_watches
 from slurm_sim.files import read_bytes
 
 USAGE = """\

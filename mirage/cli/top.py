@@ -35,8 +35,8 @@ def _seconds(text: str) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    from mirage.cli.sources import find_chains
     from mirage.cli.top_view import TopView
+    from mirage.user.sources import find_chains
 
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise InputError("it needs a terminal: use `mirage status` where there is none")

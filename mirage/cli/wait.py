@@ -19,12 +19,13 @@ from mirage.chain.folder import (
     read_starts,
 )
 from mirage.chain.tag import may_be_link
-from mirage.cli.chain_names import add_chain, resolve_chain
-from mirage.cli.slurm_access import adapter_config, slurm_of
-from mirage.cli.sources import find_chains, me
+from mirage.cli.chain_argument import add_chain
 from mirage.domain import ChainState, Job
 from mirage.errors import ClusterError, InputError
 from mirage.ports import Cluster
+from mirage.user.chain_names import resolve_chain
+from mirage.user.slurm_access import adapter_config, slurm_of
+from mirage.user.sources import find_chains, me
 
 LOOK_S = 5
 """How often the chain's folder is looked at, which costs nothing,"""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mirage.cli import chain_names
-from mirage.cli.chain_names import KnownChain, meant, resolve_chain
 from mirage.errors import InputError
+from mirage.user import chain_names
+from mirage.user.chain_names import KnownChain, meant, resolve_chain
 
 
 @pytest.fixture

@@ -12,12 +12,12 @@ from pathlib import Path
 from mirage.chain.folder import chain_folder, mark_over, over_marker
 from mirage.chain.submission import let_follow
 from mirage.chain.tag import parse_tag
-from mirage.cli.chain_names import own_folder
-from mirage.cli.slurm_access import adapter_config, slurm_of
-from mirage.cli.sources import me
 from mirage.domain import Job
 from mirage.errors import ClusterError
 from mirage.ports import Cluster
+from mirage.user.chain_names import own_folder
+from mirage.user.slurm_access import adapter_config, slurm_of
+from mirage.user.sources import me
 
 ROUNDS = 3
 """How often the queue is looked at: a link that just started may be queueing its successor."""

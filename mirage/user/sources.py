@@ -16,16 +16,6 @@ from mirage.chain.cluster_name import other_cluster_of
 from mirage.chain.folder import chain_folder, over_marker
 from mirage.chain.pace import shortest_s, too_slow
 from mirage.chain.runs import by_job, link_of_runs
-from mirage.cli.folders import add_chains, add_names, add_records, chain_ids, started_again
-from mirage.cli.service_check import (
-    LOOKS_OFTEN,
-    NOBODY,
-    agent_runs,
-    agent_store,
-    cron_every_s,
-    socket_path,
-)
-from mirage.cli.slurm_access import adapter_config, glance_of
 from mirage.daemon.reconcile import Reconciler
 from mirage.daemon.report import FRESH_S, chain_reports, explain
 from mirage.daemon.socket import ask
@@ -36,6 +26,16 @@ from mirage.errors import ClusterError, InputError, StoreError
 from mirage.store.fast_reader import read_chains
 from mirage.store.memory import MemoryStore
 from mirage.store.places import file_in
+from mirage.user.folders import add_chains, add_names, add_records, chain_ids, started_again
+from mirage.user.service_check import (
+    LOOKS_OFTEN,
+    NOBODY,
+    agent_runs,
+    agent_store,
+    cron_every_s,
+    socket_path,
+)
+from mirage.user.slurm_access import adapter_config, glance_of
 
 Json = dict[str, Any]
 
@@ -212,10 +212,9 @@ def _from_daemon(chain_id: str | None) -> Json | None:
     try:
         return ask(socket_path(), {"ask": "chains", "chain": chain_id})
     except PermissionError:
-        print(
+        sys.stderr.write(
             f"note: {socket_path()}: permission denied, so the site's daemon can't be asked. Its"
-            " folder must be open to all users.",
-            file=sys.stderr,
+            " folder must be open to all users.\n"
         )
         return None
     except (OSError, ValueError, InputError):  # none listens here, or it can't answer now

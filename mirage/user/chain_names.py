@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,10 +16,10 @@ from mirage.chain.folder import (
     queued_jobs,
     read_record,
 )
-from mirage.cli.folders import chain_ids, name_in
-from mirage.cli.service_check import agent_store, socket_path
 from mirage.domain import ChainState
 from mirage.errors import InputError, StoreError
+from mirage.user.folders import chain_ids, name_in
+from mirage.user.service_check import agent_store, socket_path
 
 _ID = re.compile(r"[a-z0-9]{1,32}", re.ASCII)
 MOST_SHOWN = 10
@@ -44,17 +43,6 @@ class KnownChain:
 
 Known = Mapping[str, KnownChain]
 """By chain id."""
-
-
-def add_chain(parser: argparse.ArgumentParser, nargs: str | None = None, default: str = "") -> None:
-    """The argument `CHAIN` of a verb. ``default``: what happens without it, in words."""
-    parser.add_argument(
-        "chain",
-        nargs=nargs,
-        metavar="CHAIN",
-        help="chain: its id or the beginning of it, its job name, or the id of one of its jobs"
-        + (f" (default: {default})" if default else ""),
-    )
 
 
 def resolve_chain(text: str) -> str:
@@ -166,7 +154,7 @@ def _of_daemon() -> Known:
 
 
 def _of_agent() -> Known:
-    from mirage.cli.sources import read_agent_store
+    from mirage.user.sources import read_agent_store
 
     try:
         store = read_agent_store(agent_store())
@@ -185,8 +173,8 @@ def _of_agent() -> Known:
 
 def _in_queue() -> Known:
     from mirage.chain.tag import parse_tag
-    from mirage.cli.slurm_access import adapter_config, glance_of
-    from mirage.cli.sources import me
+    from mirage.user.slurm_access import adapter_config, glance_of
+    from mirage.user.sources import me
 
     jobs = glance_of(adapter_config()).queue_of(me()).jobs
     found: dict[str, KnownChain] = {}

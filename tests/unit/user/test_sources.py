@@ -13,9 +13,6 @@ from typing import Any
 
 import pytest
 
-from mirage.cli import sources
-from mirage.cli.folders import add_names, add_records
-from mirage.cli.sources import _joined, _of_server
 from mirage.cli.table import heading
 from mirage.daemon.report import chain_reports, explain
 from mirage.daemon.waiting_reason import AGENT, DAEMON
@@ -33,6 +30,9 @@ from mirage.errors import StoreError
 from mirage.store.fast_reader import read_chains
 from mirage.store.memory import MemoryStore
 from mirage.store.repository import SqlStore
+from mirage.user import sources
+from mirage.user.folders import add_names, add_records
+from mirage.user.sources import _joined, _of_server
 from tests.unit.store.test_store import a_chain, a_decision, a_link
 
 OVER, WAITING = 11, 12

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from mirage import config_sources
-from mirage.cli.slurm_access import adapter_config, glance_of, slurm_of, slurm_user, survey_of
 from mirage.config import AdapterConfig
 from mirage.errors import InputError
 from mirage.slurm.commands import CommandCluster
 from mirage.slurm.rest_cluster import RestCluster
 from mirage.slurm.rest_survey import RestSurvey
 from mirage.slurm.survey import Survey
+from mirage.user.slurm_access import adapter_config, glance_of, slurm_of, slurm_user, survey_of
 
 REST = '[cluster]\nadapter = "rest"\nrest_url = "http://127.0.0.1:9"\n'
 TOKEN = "e30.eyJzdW4iOiAiYWxpY2UifQ.x"

@@ -129,10 +129,9 @@ def tell_who_watches(program: str, limit_s: int | None) -> None:
         watched = daemon_listens(socket_path()) or agent_runs(store)
         words = _too_slow(store, limit_s) if watched else NOBODY
     except (MirageError, OSError) as error:
-        print(f"{program}: note: whether your agent runs is not known: {error}", file=sys.stderr)
-        return
+        words = f"whether your agent runs is not known: {error}"
     if words:
-        print(f"{program}: note: {words}", file=sys.stderr)
+        sys.stderr.write(f"{program}: note: {words}\n")
 
 
 def _too_slow(store: str, limit_s: int | None) -> str:

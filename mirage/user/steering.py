@@ -33,12 +33,12 @@ from mirage.chain.folder import (
 )
 from mirage.chain.submission import queue_link
 from mirage.chain.tag import MAX_SEGMENTS, may_be_link, parse_tag, with_length
-from mirage.cli.chain_names import own_folder
-from mirage.cli.slurm_access import adapter_config
-from mirage.cli.sources import me
 from mirage.domain import Job, JobState, Mode
 from mirage.errors import ClusterError, InputError
 from mirage.slurm.commands import CommandCluster
+from mirage.user.chain_names import own_folder
+from mirage.user.slurm_access import adapter_config
+from mirage.user.sources import me
 
 STEERING_LOCK = ".steering"
 """In the chain's folder: held while a command looks for the chain's jobs and queues what is
