@@ -28,10 +28,9 @@ import numpy as np
 from benchmarks.kept import checksum, kept
 from mirage.figures.resample import Blocks
 from mirage.provision.learn.card import TASTES, choice, gates
-from mirage.provision.learn.card_details import Forecaster
 from mirage.provision.learn.course import plain
 from mirage.provision.learn.episode import Episode, Floats, Ints, Load, Vectors
-from mirage.provision.learn.law import DURATIONS_S, Law
+from mirage.provision.learn.law import DURATIONS_S, Forecaster, Law
 from mirage.provision.learn.method import TrainingData
 from mirage.provision.learn.methods import METHODS
 from mirage.provision.learn.mixture import Mixture, effective_experts, experts_a_state

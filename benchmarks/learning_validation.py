@@ -23,8 +23,8 @@ import numpy as np
 from benchmarks.learning_cv import by_ends, forecasts, has_points, law_chances, spent_h, summary
 from benchmarks.stopping_rules import Pair, ends_known, spent_by, waits_known
 from mirage.provision.learn.card import TASTES, Descendant, gates
-from mirage.provision.learn.card_details import Forecaster
 from mirage.provision.learn.episode import Episode, Floats
+from mirage.provision.learn.law import Forecaster
 from mirage.provision.learn.methods import METHODS, read_model
 from mirage.provision.learn.mixture import (
     Mixture,

@@ -131,7 +131,7 @@ def examine(site: Site, config: Config) -> Iterator[Diagnosis]:
         files["store"] = store
     yield from check_files(files)
     yield from check_server(config.daemon.store)
-    yield from check_model(site, config.policy)
+    yield from check_model(site, config.policy, config.daemon.poll_s)
     yield from check_drift(files["audit"], config.policy)
 
 

@@ -33,8 +33,9 @@ from mirage.daemon.wall_clock import WallClock
 from mirage.errors import StoreInUse
 from mirage.peers import allow_files
 from mirage.ports import Cluster, Policy
+from mirage.provision.policies.by_mode import words_of
 from mirage.provision.policies.heuristics import Reactive, Timer
-from mirage.provision.policies.registry import make_policy, words_of
+from mirage.provision.policies.registry import make_policy
 from mirage.provision.policies.reloading import Reloading
 from mirage.slurm.adapter import connect
 from mirage.slurm.runner import Runner

@@ -21,7 +21,8 @@ from mirage.domain import ActingMode, Snapshot
 from mirage.errors import AuditError, ClusterError, InputError, MirageError, StoreError
 from mirage.models.folder import check_folder
 from mirage.provision.learn.about import ProvisionAbout
-from mirage.provision.policies.learned import SIZES
+from mirage.provision.learn.episode import STEP_S
+from mirage.provision.policies.learned import MOST_STEP_S, SIZES
 from mirage.slurm.adapter import connect
 from mirage.store.exclusive import is_held
 from mirage.store.journal import read_journal
@@ -184,8 +185,8 @@ def _is_there(path: Path) -> bool:
         return False
 
 
-def check_model(site: Site, policy: PolicyConfig) -> Iterator[Diagnosis]:
-    """Whether the policy's model can be read and is one of this cluster."""
+def check_model(site: Site, policy: PolicyConfig, poll_s: int) -> Iterator[Diagnosis]:
+    """Whether the policy's model can be read, is one of this cluster, and is asked often enough."""
     if not policy.model:
         yield ok("model", f"policy {policy.name} needs no model")
         return
@@ -205,10 +206,23 @@ def check_model(site: Site, policy: PolicyConfig) -> Iterator[Diagnosis]:
         "model",
         f"{folder}: whole, trained for {about.cluster} {about.pool} with {about.nodes} nodes",
     )
+    yield _poll(poll_s)
     if isinstance(site.snapshot, Snapshot):
         yield _fit(about, site.snapshot)
     own = folder.resolve() / CLUSTER_TOML
     yield _description(own if own.is_file() else own.parent.parent / CLUSTER_TOML, about, site.live)
+
+
+def _poll(poll_s: int) -> Diagnosis:
+    what = f"a cycle comes every {poll_s} s; a model sees the last 24 h in steps of {STEP_S} s"
+    if poll_s <= MOST_STEP_S:
+        return ok("model-poll", what)
+    return error(
+        "model-poll",
+        what,
+        "It is never asked: every decision falls back to like jobs ([incomplete] in reasons).",
+        f"Set daemon.poll_s to {MOST_STEP_S} or less, best to {STEP_S}.",
+    )
 
 
 def _fit(about: ProvisionAbout, snapshot: Snapshot) -> Diagnosis:

@@ -93,9 +93,9 @@ class History:
         result[:, :, PAIR] = pair_columns(pairs, self._instants(now_s))
         return result
 
-    def known(self, now_s: int) -> float:
+    def known(self, now_s: int, every_s: int = 0) -> float:
         """Share of the matrix's rows, 0 to 1, whose step is less than two ``step_s`` older than the
-        row's instant.
+        row's instant; less than two ``every_s``, where a step comes no more often than that.
 
         The others repeat a step that is older still, or, before the first step, the first one.
         """
@@ -103,7 +103,7 @@ class History:
             return 0.0
         instants = self._instants(now_s)
         age = instants - self._times()[self._latest(instants)]
-        return float(np.mean((age >= 0) & (age < 2 * self.step_s)))
+        return float(np.mean((age >= 0) & (age < 2 * max(self.step_s, every_s))))
 
     def is_complete(self, now_s: int) -> bool:
         """Whether every row is known."""

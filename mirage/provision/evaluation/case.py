@@ -126,7 +126,7 @@ class EpisodeHistory(History):
         """(pairs, 144, 40): the episode's, whatever pair is asked about."""
         return np.repeat(self._matrix[None], len(pairs), axis=0)
 
-    def known(self, now_s: int) -> float:  # noqa: ARG002
+    def known(self, now_s: int, every_s: int = 0) -> float:  # noqa: ARG002
         """1: the simulation knows every row."""
         return 1.0
 

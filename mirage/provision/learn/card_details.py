@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from mirage.domain import Penalties
 from mirage.models.card import markdown_table
 from mirage.provision.learn.episode import Episode, Floats, Load
-from mirage.provision.learn.law import Law
+from mirage.provision.learn.law import Forecaster
 from mirage.provision.learn.model import States
 from slurm_sim.seconds import HOUR_S
 
@@ -19,13 +18,6 @@ LEAST_TO_GAIN_H = 1.0
 EARLY, FULL = "early end", "to its limit"
 EVERY = 6
 """Forecasts are scored at every so many-th decision point."""
-
-
-@runtime_checkable
-class Forecaster(Protocol):
-    """A `Model` that knows the law of the wait."""
-
-    def law(self, states: States) -> Law: ...
 
 
 def ends_table(

@@ -13,6 +13,7 @@ is made again, with a new law, at each decision point.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -129,6 +130,14 @@ class Law:
         parts = np.diff(self.waits_s, axis=1) * (self.exceeded[:, 1:] + self.exceeded[:, :-1]) / 2
         sums = np.cumsum(parts[:, ::-1], axis=1)[:, ::-1]
         return np.concatenate([sums, np.zeros((len(sums), 1))], axis=1)
+
+
+@runtime_checkable
+class Forecaster(Protocol):
+    """A `Model` that knows the law of the wait."""
+
+    def law(self, states: States) -> Law:
+        """Of the waits at these states."""
 
 
 def assess(law: Law, states: States) -> Assessment:

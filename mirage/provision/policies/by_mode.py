@@ -29,10 +29,10 @@ class ByMode:
     @property
     def words(self) -> str:
         """Who decides about which chains."""
-        pair, train = self.pair.name, self.train.name
-        penalties = "chains with penalties" if self.train is not self.pair else "other chains"
-        training = f"{train} (training chains), " if self.train is not self.pair else ""
-        return f"{training}{self.service.name} (services), {pair} ({penalties})"
+        service = f"{words_of(self.service)} (services), {self.pair.name}"
+        if self.train is self.pair:
+            return f"{service} (other chains)"
+        return f"{self.train.name} (training chains), {service} (chains with penalties)"
 
     def decide(self, observation: Observation) -> Advice:
         return self.decide_all([observation])[0]
@@ -61,3 +61,8 @@ def decided(policy: Policy, observations: Sequence[Observation]) -> list[Advice]
     if isinstance(policy, BatchPolicy):
         return policy.decide_all(observations)
     return [policy.decide(observation) for observation in observations]
+
+
+def words_of(policy: Policy) -> str:
+    """Which policy decides about which chains, for people."""
+    return str(getattr(policy, "words", policy.name))

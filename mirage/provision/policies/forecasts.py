@@ -27,8 +27,8 @@ class Forecast(NamedTuple):
     """Whether more is queued than any job found whose wait is known."""
 
 
-class Forecaster(Protocol):
-    """Implementations: `LikeJobs`; `LearnedForecasts` of `learned_forecasts.py`."""
+class WaitSource(Protocol):
+    """Implementations: `LikeJobs`, and `LearnedWaits` in `learned_waits.py`."""
 
     @property
     def name(self) -> str:

@@ -27,6 +27,7 @@ from mirage.provision.learn.ranges import clipped, outside
 from mirage.provision.policies.heuristics import end_is_away, not_yet
 from mirage.state.encoder import JobPair, Vectors
 from slurm_sim.errors import SimulationError
+from slurm_sim.seconds import HOUR_S
 
 if TYPE_CHECKING:
     from mirage.provision.policies.live_forecast import LiveForecast
@@ -35,6 +36,8 @@ log = logging.getLogger(__name__)
 
 LEAST_KNOWN = 0.9
 """Share of the 144 rows that must be known: a poll or two may fail, hours may not."""
+MOST_STEP_S = HOUR_S
+"""A model is asked where decisions come so often, or more often."""
 MOST_STEPS_OLD = 2
 """The newest row may be so many steps older than the decision."""
 FAR_FACTOR = 2.0
@@ -82,16 +85,8 @@ class LearnedPolicy:
 
     def _assessed(self, observations: Sequence[Observation]) -> list[Advice | str]:
         """The model's advice, or why there is none."""
-        states = states_of(observations)
-        far = outside(self.about.ranges, states.matrices, states.remaining_s)
-        answers: list[Advice | str] = [
-            f"out-of-range: {words}" if np.isnan(matrix[-1]).any() else ""
-            for words, matrix in zip(far, states.matrices, strict=True)
-        ]
-        if self.live_forecast is not None:
-            states = replace(
-                states, forecast_s=_forecasts(self.live_forecast, observations, answers)
-            )
+        states, far, problems = asked_states(observations, self.about, self.live_forecast)
+        answers: list[Advice | str] = [*problems]
         inside = [index for index, words in enumerate(answers) if not words]
         if not inside:
             return answers
@@ -99,7 +94,7 @@ class LearnedPolicy:
             asked = chosen(states, inside)
             said = self.model.assess(asked)
             is_far = any(far[index] for index in inside)
-            at_edge = self.model.assess(self._clipped(asked)) if is_far else said
+            at_edge = self.model.assess(at_edge_of(self.about, asked)) if is_far else said
             is_early = would_start_now(self.model, asked)
         except Exception as error:  # a model that fails must not leave users without an answer
             log.exception("model %s failed on %d pairs", self.name, len(inside))
@@ -112,11 +107,6 @@ class LearnedPolicy:
                 advice = self._advice(observations[index], used, row)
                 answers[index] = _held_back(advice) if is_early[row] else advice
         return answers
-
-    def _clipped(self, states: States) -> States:
-        """The states with what is beyond training at its edge."""
-        matrices, remaining_s = clipped(self.about.ranges, states.matrices, states.remaining_s)
-        return replace(states, matrices=matrices, remaining_s=remaining_s)
 
     def _advice(self, observation: Observation, said: Assessment, row: int) -> Advice:
         memory = self.model.traits.memory
@@ -137,6 +127,30 @@ class LearnedPolicy:
         )
 
 
+def asked_states(
+    observations: Sequence[Observation], about: ProvisionAbout, live_forecast: LiveForecast | None
+) -> tuple[States, list[str | None], list[str]]:
+    """The states that a model is asked about; what is beyond training in each; and why it can't be
+    asked. Empty words: nothing.
+    """
+    states = states_of(observations)
+    far = outside(about.ranges, states.matrices, states.remaining_s)
+    problems = [
+        f"out-of-range: {words}" if np.isnan(matrix[-1]).any() else ""
+        for words, matrix in zip(far, states.matrices, strict=True)
+    ]
+    if live_forecast is not None:
+        found_s = _forecasts(live_forecast, observations, problems)
+        states = replace(states, forecast_s=found_s)
+    return states, far, problems
+
+
+def at_edge_of(about: ProvisionAbout, states: States) -> States:
+    """The states with what is beyond training at its edge."""
+    matrices, remaining_s = clipped(about.ranges, states.matrices, states.remaining_s)
+    return replace(states, matrices=matrices, remaining_s=remaining_s)
+
+
 def _held_back(advice: Advice) -> Advice:
     """The advice without its release, which would start at once."""
     if advice.action is not Action.RELEASE:
@@ -151,12 +165,17 @@ def changes_answer(said: Assessment, at_edge: Assessment, row: int) -> bool:
     """
     if bool(said.release[row]) != bool(at_edge.release[row]):
         return True
-    waits_s = np.array([said.wait_p50_s[row], at_edge.wait_p50_s[row]]) + STEP_S
+    return is_far_from(said.wait_p50_s[row], at_edge.wait_p50_s[row])
+
+
+def is_far_from(wait_s: float, other_s: float) -> bool:
+    """Whether two waits tell different things."""
+    waits_s = np.array([wait_s, other_s]) + STEP_S
     return bool(waits_s.max() > FAR_FACTOR * waits_s.min())
 
 
 def _forecasts(
-    live_forecast: LiveForecast, observations: Sequence[Observation], answers: list[Advice | str]
+    live_forecast: LiveForecast, observations: Sequence[Observation], answers: list[str]
 ) -> Ints:
     """(n,), 0 where there is none; the answer then says why. Who is pressed most goes first, as
     time is bounded.
@@ -194,7 +213,10 @@ def unusable(observation: Observation, about: ProvisionAbout) -> str | None:
     age_s = observation.now_s - history.latest.at_s
     if age_s > MOST_STEPS_OLD * history.step_s:
         return f"stale: the newest state is {format_duration(age_s)} old"
-    if (known := history.known(observation.now_s)) < LEAST_KNOWN:
+    if observation.step_s > MOST_STEP_S:
+        every, most = map(format_duration, (observation.step_s, MOST_STEP_S))
+        return f"incomplete: a cycle comes every {every}, the model needs one every {most}"
+    if (known := history.known(observation.now_s, observation.step_s)) < LEAST_KNOWN:
         return f"incomplete: {known:.0%} of the last 24 h are known"
     nodes = history.latest.up_nodes
     if not is_of(about, history.pool, nodes):

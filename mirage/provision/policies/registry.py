@@ -14,10 +14,11 @@ from mirage.errors import InputError
 from mirage.ports import Policy
 from mirage.provision.learn.methods import read_model
 from mirage.provision.policies.by_mode import ByMode
-from mirage.provision.policies.forecasts import LikeJobs
+from mirage.provision.policies.forecasts import LikeJobs, WaitSource
 from mirage.provision.policies.goodput import Goodput
 from mirage.provision.policies.heuristics import Average, Reactive, Timer
 from mirage.provision.policies.learned import LearnedPolicy
+from mirage.provision.policies.learned_waits import LearnedWaits
 from mirage.provision.policies.quantile import Quantile
 from mirage.provision.policies.uptime import Uptime
 
@@ -77,17 +78,14 @@ def make_policy(config: PolicyConfig) -> Policy:
     if is_fixed and not config.model:
         return pair
     train = pair if config.train == "pair" else Goodput(config.goodput)
-    return ByMode(pair=pair, train=train, service=Uptime(like_jobs(config)))
+    return ByMode(pair=pair, train=train, service=Uptime(_waits(config, pair)))
 
 
-def like_jobs(config: PolicyConfig) -> LikeJobs:
-    """The law of waits where no trained model tells one."""
-    return LikeJobs(last=config.quantile.last, at_least=config.quantile.at_least)
-
-
-def words_of(policy: Policy) -> str:
-    """Which policy decides about which chains, for people."""
-    return str(getattr(policy, "words", policy.name))
+def _waits(config: PolicyConfig, pair: Policy) -> WaitSource:
+    """Those that the model knows; like jobs where there is none, or one that only acts."""
+    like_jobs = LikeJobs(last=config.quantile.last, at_least=config.quantile.at_least)
+    learned = LearnedWaits.of(pair, like_jobs) if isinstance(pair, LearnedPolicy) else None
+    return learned or like_jobs
 
 
 def make_pair_policy(config: PolicyConfig) -> Policy:

@@ -13,8 +13,8 @@ from mirage.config import PolicyConfig
 from mirage.errors import InputError, MirageError
 from mirage.models.recipe import RECIPE
 from mirage.ports import Advice, Observation, Policy
-from mirage.provision.policies.by_mode import decided
-from mirage.provision.policies.registry import make_policy, words_of
+from mirage.provision.policies.by_mode import decided, words_of
+from mirage.provision.policies.registry import make_policy
 from slurm_sim.files import read_bytes
 
 log = logging.getLogger(__name__)

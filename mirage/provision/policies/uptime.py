@@ -26,7 +26,7 @@ import numpy as np
 from mirage.chain.durations import format_duration
 from mirage.domain import Action
 from mirage.ports import Advice, Observation
-from mirage.provision.policies.forecasts import Forecast, Forecaster
+from mirage.provision.policies.forecasts import Forecast, WaitSource
 from mirage.provision.policies.goodput import STAGGER, too_many_short
 from mirage.provision.policies.heuristics import end_is_away, no_wait_known, not_yet
 from mirage.provision.policies.wait_law import WaitLaw
@@ -42,8 +42,13 @@ NAME = "uptime"
 class Uptime:
     """Decides about services whose owners set no penalties. Implements `mirage.ports.BatchPolicy`."""
 
-    waits: Forecaster
+    waits: WaitSource
     name: str = NAME
+
+    @property
+    def words(self) -> str:
+        """Its name, and that of the model whose waits it takes."""
+        return f"{self.name} by {self.waits.name}" if self.waits.name else self.name
 
     def decide(self, observation: Observation) -> Advice:
         return self.decide_all([observation])[0]

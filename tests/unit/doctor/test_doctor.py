@@ -222,13 +222,17 @@ def test_a_folder_that_can_not_be_written(tmp_path, monkeypatch):
 MODEL = Path(__file__).parents[3] / "models" / "ls6-a100" / "quantile"
 
 
-def model_findings(folder: Path, live: Site, model: Path = MODEL) -> dict[str, object]:
+def model_findings(
+    folder: Path, live: Site, model: Path = MODEL, poll_s: int = 600
+) -> dict[str, object]:
     policy = PolicyConfig(name="quantile", model=str(model))
-    findings = examine(live, replace(config(folder), policy=policy))
+    whole = config(folder)
+    daemon = replace(whole.daemon, poll_s=poll_s)
+    findings = examine(live, replace(whole, policy=policy, daemon=daemon))
     return {
         finding.check: finding
         for finding in findings
-        if finding.check in ("model", "model-fit", "cluster-toml")
+        if finding.check in ("model", "model-poll", "model-fit", "cluster-toml")
     }
 
 
@@ -284,6 +288,13 @@ def test_a_model_that_fits(tmp_path):
     assert {finding.severity for finding in model_findings(tmp_path, lonestar()).values()} == {
         Severity.OK
     }
+
+
+def test_a_model_that_is_asked_too_seldom(tmp_path):
+    assert model_findings(tmp_path, lonestar(), poll_s=3600)["model-poll"].severity is Severity.OK
+    finding = model_findings(tmp_path, lonestar(), poll_s=3601)["model-poll"]
+    assert finding.severity is Severity.ERROR
+    assert finding.do == "Set daemon.poll_s to 3600 or less, best to 600."
 
 
 def test_a_model_of_another_cluster(tmp_path):

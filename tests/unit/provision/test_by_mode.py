@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from mirage.config import PolicyConfig
 from mirage.domain import UPTIME, Mode, Penalties
-from mirage.provision.policies.by_mode import ByMode
+from mirage.provision.policies.by_mode import ByMode, words_of
 from mirage.provision.policies.heuristics import Timer
-from mirage.provision.policies.registry import make_policy, words_of
+from mirage.provision.policies.registry import make_policy
 from tests.unit.provision.test_policies import HOUR, observe, sample
 
 PAIR = observe(HOUR, [sample(HOUR)] * 40)

@@ -117,7 +117,7 @@ class FixedHistory(History):
     def matrices(self, pairs, now_s):
         return np.repeat(self.fixed[None], len(pairs), axis=0)
 
-    def known(self, now_s):
+    def known(self, now_s, every_s=0):
         return 1.0
 
 
@@ -324,6 +324,13 @@ def test_where_the_model_can_not_be_trusted_the_fallback_decides_and_says_why(ca
 )
 def test_small_differences_are_no_reason_to_distrust(known):
     assert learned().decide(observe(history=known)).reason.startswith("moe-dqn")
+
+
+def test_where_cycles_come_seldom_the_steps_between_them_are_known():
+    slow = replace(observe(history=history(steps=50, every_s=1800)), step_s=1800)
+    assert learned().decide(slow).reason.startswith("moe-dqn")
+    once = learned().decide(replace(slow, step_s=3601))
+    assert once.reason.startswith("[incomplete: a cycle comes every 1 h, the model needs one every")
 
 
 NOT_A_NUMBER = FixedHistory(np.full((144, 40), np.nan, dtype=np.float32))
