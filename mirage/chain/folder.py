@@ -219,6 +219,14 @@ def read_starts(folder: Path) -> dict[int, LinkStart]:
     return dict(sorted(found.items()))
 
 
+def ready_s(folder: Path, segment: int) -> int | None:
+    """When this link was ready, in its present or last run; None: it was not."""
+    try:
+        return int((folder / f"ready.{segment}").stat().st_mtime)
+    except FileNotFoundError:
+        return None
+
+
 def read_segments(folder: Path) -> int:
     """How many links the chain has at most now. InputError: the folder is damaged."""
     text = read_record(folder / CHAIN_RECORD).get("segments", "")

@@ -33,8 +33,10 @@ class Handoff:
     """How long before its expected end the predecessor ended, since its successor was there and
     asked it to.
     """
-    serves_s: int | None = None
-    """Of a service: since when the link served; None: it never did, or a training chain."""
+    works_s: int
+    """When the link started, or of a service was ready or ended before that: the end of an
+    interruption.
+    """
 
     @property
     def is_requeue(self) -> bool:
@@ -76,7 +78,7 @@ def _handoff(
     return Handoff(
         link=link,
         predecessor=predecessor,
-        serves_s=served[0] if served and start_up_s is not None else None,
+        works_s=since_s,
         interruption_s=0 if reached_s >= since_s else since_s - max(end_s, int(reached_s)),
         overlap_s=max(0, both_end_s - start_s),
         cut_short_s=_cut_short_s(predecessor, link),

@@ -5,6 +5,8 @@ A link of a training chain works from its start; one of a service serves once it
 
 from __future__ import annotations
 
+from enum import Enum
+
 from mirage.domain import Link
 
 
@@ -22,9 +24,20 @@ def serving(run: Link, start_up_s: int | None) -> tuple[int, int | None] | None:
     return None if run.end_s is not None and run.end_s <= since_s else (since_s, run.end_s)
 
 
-def is_starting(link: Link, start_up_s: int | None, now_s: float) -> bool:
-    """Whether the link runs and does not serve yet."""
-    if not link.state.has_nodes or link.start_s is None:
-        return False
-    served = serving(link.each_run[-1], start_up_s)
-    return served is None or served[0] > now_s
+class Readiness(str, Enum):
+    """How a link of a service that has started stands."""
+
+    STARTING = "starting"
+    READY = "ready"
+    NEVER = "never ready"
+    """It ended before that."""
+
+
+def readiness(link: Link, start_up_s: int | None, now_s: float) -> Readiness | None:
+    """Of its present or last run; None: it has not started, or is no link of a service."""
+    if start_up_s is None or link.start_s is None:
+        return None
+    served = serving(link, start_up_s)
+    if served is not None and (served[1] is not None or served[0] <= now_s):
+        return Readiness.READY
+    return Readiness.STARTING if link.state.has_nodes else Readiness.NEVER

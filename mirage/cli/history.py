@@ -42,11 +42,24 @@ def run(args: argparse.Namespace) -> int:
             f"{totals['handovers']} handover{'s' * (totals['handovers'] != 1)}: interrupted for"
             f" {duration(totals['interruption_s'])} in all, overlapped for {duration(totals['overlap_s'])}"
             f" ({totals['node_hours_wasted']:.2f} node-hours); links gave up"
-            f" {duration(totals['cut_short_s'])} of their time limits to early successors\n"
+            f" {duration(totals['cut_short_s'])} of their time limits to early successors"
+            f"{_up(report)}\n"
         )
     if not summaries:
         console.print("No chain of yours to show. With chains that are over: mirage history --all")
     return 0
+
+
+def _up(report: dict[str, Any]) -> str:
+    """Of a service that has been ready: for how much of the time it was; else empty."""
+    service = report["service"]
+    if not service or service["uptime"] is None:
+        return ""
+    wanted = f" (wanted: {service['wanted']:.2%})" if service["wanted"] else ""
+    return (
+        f"; up for {service['uptime']:.2%}{wanted} of {duration(service['wall_s'])}, never away for"
+        f" longer than {duration(service['longest_gap_s'])}"
+    )
 
 
 def _totals(report: dict[str, Any]) -> dict[str, Any]:

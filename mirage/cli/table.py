@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from mirage.chain.durations import format_duration
+from mirage.chain.serving import Readiness
 from mirage.domain import USED_UP_EXIT, ChainState, JobState
 
 Json = dict[str, Any]
@@ -48,12 +49,14 @@ def heading(report: Json) -> str:
     what = ", ".join(filter(None, ("" if name == Path(script).name else name, shown)))
     known = f": {escape(what)}" if what else ""
     ran = f"ran {format_duration(report['ran_s'])}"
+    service = report["service"]
+    up = f", up {service['uptime']:.2%}" if service and service["uptime"] is not None else ""
     length = (
         f", to run {report['length']}" if "until" in report["length"] else f" of {report['length']}"
     )
     return (
         f"[bold]chain {report['chain']}[/] {report['state']} ({report['mode']},"
-        f" {escape(report['user'])}, {ran}{length}){known}"
+        f" {escape(report['user'])}, {ran}{length}{up}){known}"
     )
 
 
@@ -84,8 +87,10 @@ def _table(*names: str) -> Table:
 
 def link_state(link: Json) -> str:
     """How a link stands, as people call it. One that its successor asked to end is handed over, near
-    its limit too.
+    its limit too. One of a service is starting until it is ready.
     """
+    if link["readiness"] in (Readiness.STARTING.value, Readiness.NEVER.value):
+        return str(link["readiness"])
     record = link["handover"]
     has_left = bool(record and record["asked"] and record["gone"])
     if link["cut_short_s"] or (has_left and link["state"] == JobState.COMPLETED.value):

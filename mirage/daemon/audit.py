@@ -114,6 +114,7 @@ def handover_record(handoff: Handoff, now_s: int) -> Json:
         "released": link.released_s,
         "entered": link.released_s or link.eligible_s,
         "started": link.start_s,
+        "ready": handoff.works_s,
         "predecessor_started": before.start_s,
         "predecessor_ended": before.end_s,
         "interruption_s": handoff.interruption_s,

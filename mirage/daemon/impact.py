@@ -24,7 +24,8 @@ _NEEDED = {
     "decision": _PAIR | {"action", "held_back", "wait_p10_s", "wait_p50_s", "wait_p90_s"},
     "outcome": _PAIR | {"outcome"},
     "handover": _PAIR
-    | {"nodes", "released", "entered", "started", "predecessor_started", "predecessor_ended"}
+    | {"nodes", "released", "entered", "started", "ready"}
+    | {"predecessor_started", "predecessor_ended"}
     | {"interruption_s", "overlap_s", "cut_short_s"},
 }
 
@@ -285,9 +286,12 @@ def planned_end_s(handover: Json) -> int:
 
 
 def _entered(at_s: int, wait_s: int, handover: Json) -> Costs:
-    """The costs had the successor entered the queue at this time, and waited as long as it did."""
-    gap_s = at_s + wait_s - planned_end_s(handover)
-    return Costs(max(0, gap_s), max(0, -gap_s))
+    """The costs had the successor entered the queue at this time, and waited as long as it did. A
+    link of a service starts up for as long as it did, too.
+    """
+    early_s = planned_end_s(handover) - at_s - wait_s
+    start_up_s = handover["ready"] - handover["started"]
+    return Costs(max(0, start_up_s - early_s), max(0, early_s))
 
 
 def calibration(done: Iterable[_Pair]) -> Calibration:

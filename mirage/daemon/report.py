@@ -12,8 +12,10 @@ from typing import Any
 from mirage.chain.durations import format_duration
 from mirage.chain.handoff import Handoff, handoffs
 from mirage.chain.length import in_words
+from mirage.chain.progress import chain_progress
 from mirage.chain.runs import each_run
-from mirage.daemon.attention import attention
+from mirage.chain.serving import Readiness, readiness
+from mirage.daemon.attention import attention, starting_words
 from mirage.daemon.restraint import Code, restraint_in
 from mirage.daemon.waiting_reason import (
     AGENT,
@@ -86,7 +88,7 @@ def _chain(chain: Chain, store: ChainStore, service: str, decides: bool) -> Json
     by_job = {link.job_id: link for link in links}
     costs: dict[int, list[Handoff]] = defaultdict(list)
     cut_short = Counter[int]()
-    for handoff in handoffs(links):
+    for handoff in handoffs(links, chain.start_up_s):
         costs[handoff.link.job_id].append(handoff)
         cut_short[handoff.predecessor.job_id] += handoff.cut_short_s
     return {
@@ -105,8 +107,9 @@ def _chain(chain: Chain, store: ChainStore, service: str, decides: bool) -> Json
             "interruption": chain.penalties.interruption,
             "overlap": chain.penalties.overlap,
         },
+        "service": _service(chain, links),
         "links": [
-            _link(link)
+            _link(link, chain)
             | _costs(costs[link.job_id])
             | {
                 "let_in_by": let_in_by(link, by_job.get(link.predecessor_id or 0), service),
@@ -118,6 +121,21 @@ def _chain(chain: Chain, store: ChainStore, service: str, decides: bool) -> Json
         "watched_by": service if decides else None,
         "acting": _acting(links, store) if decides else None,
         "next": what_next(chain, links, store, service, decides=decides),
+    }
+
+
+def _service(chain: Chain, links: Sequence[Link]) -> Json | None:
+    """How far a service has been up since it was ready first; None: a training chain."""
+    if chain.start_up_s is None:
+        return None
+    found = chain_progress(links, int(time.time()), start_up_s=chain.start_up_s)
+    return {
+        "uptime": found.goodput if found.wall_s else None,
+        "wanted": chain.uptime,
+        "wall_s": found.wall_s,
+        "down_s": found.interrupted_s,
+        "longest_gap_s": found.longest_gap_s,
+        "start_up_s": chain.handover_s,
     }
 
 
@@ -140,8 +158,9 @@ def _costs(own: Sequence[Handoff]) -> Json:
     }
 
 
-def _link(link: Link) -> Json:
+def _link(link: Link, chain: Chain) -> Json:
     runs = link.each_run
+    ready = readiness(runs[-1], chain.start_up_s, time.time())
     first = runs[0]
     return {
         "segment": link.segment,
@@ -154,6 +173,8 @@ def _link(link: Link) -> Json:
         "eligible": first.eligible_s,
         "start": first.start_s,
         "end": link.end_s,
+        "readiness": ready.value if ready else None,
+        "ready": link.ready_s or None,
         "limit_s": link.time_limit_s,
         "expected_end": link.expected_end_s,
         "exit_code": link.exit_code,
@@ -186,9 +207,23 @@ def what_next(
     *,
     decides: bool = True,
 ) -> str:
-    """One sentence or two: what happens next, and what if Mirage stops."""
+    """One to three sentences: which link of a service starts, what happens next, and what if Mirage
+    stops.
+    """
     if chain.state.is_over:
         return chain.reason
+    now_s = time.time()
+    starting = [
+        starting_words(link, chain, now_s).replace("job", "Job", 1)
+        for link in links
+        if readiness(link, chain.start_up_s, now_s) is Readiness.STARTING
+    ]
+    return " ".join([*starting, _goes_on(chain, links, store, service, decides)])
+
+
+def _goes_on(
+    chain: Chain, links: Sequence[Link], store: ChainStore, service: str, decides: bool
+) -> str:
     if waiting := _waiting(links):
         return explanation(waiting[0], store, service, asked=False, decides=decides)
     running = [link for link in links if link.state.has_nodes]

@@ -23,6 +23,7 @@ from mirage.chain.folder import (
     read_link,
     read_record,
     read_then,
+    ready_s,
     refused_link,
 )
 from mirage.daemon.attention import Trouble
@@ -255,6 +256,7 @@ def _link(
         submit_s=chain.created_s,
         start_s=int(start) if start else None,
         end_s=ended.end_s if ended else None,
+        ready_s=(ready_s(folder, segment) or 0) if start and chain.mode is Mode.SERVICE else None,
         exit_code=exit_code,
         dependency=f"afterany:{predecessor_id}" if waits else "",  # as it was submitted
     )

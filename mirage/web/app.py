@@ -231,7 +231,7 @@ def _add_chains(app: Flask, desk: Desk) -> None:
             abort(404)
         links = desk.store.links(user, chain_id)
         window = whole(links, int(desk.now_s()))
-        rows = link_rows(desk.store, links, window)
+        rows = link_rows(desk.store, found, links, window)
         return render_template(
             "chain.html", chain=found, rows=rows, window=window, words=in_words(found, links)
         )

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from mirage.chain.handoff import Handoff, handoffs
 from mirage.chain.runs import each_run
+from mirage.chain.serving import Readiness, readiness
 from mirage.daemon.attention import ChainAlert, Trouble, attention, rank
 from mirage.daemon.dismissed import Dismissed
 from mirage.daemon.report import BAD_DAYS, explanation, what_next
@@ -170,18 +171,17 @@ def paged(items: Sequence[_Item], page: int) -> tuple[int, int, Sequence[_Item]]
     return page, pages, items[(page - 1) * PER_PAGE : page * PER_PAGE]
 
 
-def link_rows(store: Store, links: Sequence[Link], window: Window) -> list[LinkRow]:
+def link_rows(store: Store, chain: Chain, links: Sequence[Link], window: Window) -> list[LinkRow]:
     """One chain's links, each with its newest decisions."""
-    costs = {handoff.link.job_id: handoff for handoff in handoffs(links) if not handoff.is_requeue}
+    found = handoffs(links, chain.start_up_s)
+    costs = {handoff.link.job_id: handoff for handoff in found if not handoff.is_requeue}
     by_job = {link.job_id: link for link in links}
     gave_up = {handoff.predecessor.job_id for handoff in costs.values() if handoff.cut_short_s}
     return [
         LinkRow(
             link=link,
-            state="handed over"
-            if link.job_id in gave_up
-            else link.state.value.lower().replace("_", " "),
-            bars=link_bars(link, window),
+            state=_state(link, chain, link.job_id in gave_up, window.now_s),
+            bars=link_bars(chain, link, window),
             handoff=costs.get(link.job_id),
             verdicts=[verdict(decision) for decision in store.decisions(link.job_id, DECISIONS)],
             explanation=explanation(link, store),
@@ -189,6 +189,13 @@ def link_rows(store: Store, links: Sequence[Link], window: Window) -> list[LinkR
         )
         for link in links
     ]
+
+
+def _state(link: Link, chain: Chain, gave_up: bool, now_s: int) -> str:
+    ready = readiness(link, chain.start_up_s, now_s)
+    if ready in (Readiness.STARTING, Readiness.NEVER):
+        return str(ready.value)
+    return "handed over" if gave_up else link.state.value.lower().replace("_", " ")
 
 
 def waiting_list(
@@ -235,7 +242,7 @@ def whole(links: Sequence[Link], now_s: int) -> Window:
 def _row(
     chain: Chain, links: list[Link], store: Store, window: Window, trouble: ChainAlert | None
 ) -> Row:
-    costs = handoffs(links)
+    costs = handoffs(links, chain.start_up_s)
     return Row(
         chain=chain,
         position=max((link.segment for link in links if link.has_started), default=0),

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from mirage.chain.durations import format_duration
 from mirage.chain.handoff import handoffs
 from mirage.chain.runs import each_run
+from mirage.chain.serving import serving
 from mirage.domain import Chain, Link
 from slurm_sim.seconds import DAY_S
 
@@ -78,19 +79,28 @@ class Bar:
 
 def bars(chain: Chain, links: Sequence[Link], window: Window) -> list[Bar]:
     """What the window shows of a chain; waits first, since they lie below."""
-    found = [*_waits(links, window), *_runs(links, window), *_between(chain, links, window)]
+    found = [*_of_links(chain, links, window), *_between(chain, links, window)]
     return [bar for bar in found if bar.width > 0]
 
 
-def link_bars(link: Link, window: Window) -> list[Bar]:
+def link_bars(chain: Chain, link: Link, window: Window) -> list[Bar]:
     """What the window shows of one link."""
-    return [bar for bar in [*_waits([link], window), *_runs([link], window)] if bar.width > 0]
+    return [bar for bar in _of_links(chain, [link], window) if bar.width > 0]
+
+
+def _of_links(chain: Chain, links: Sequence[Link], window: Window) -> list[Bar]:
+    start_up_s = chain.start_up_s
+    return [
+        *_waits(links, window),
+        *_starts(links, start_up_s, window),
+        *_runs(links, start_up_s, window),
+    ]
 
 
 def in_words(chain: Chain, links: Sequence[Link]) -> str:
     """The same for who does not see it."""
     parts = [_link_in_words(run) for run in each_run(links)]
-    for handoff in handoffs(links):
+    for handoff in handoffs(links, chain.start_up_s):
         if handoff.interruption_s or handoff.overlap_s:
             what = "interrupted" if handoff.interruption_s else "two at once"
             length = format_duration(handoff.interruption_s or handoff.overlap_s)
@@ -127,13 +137,21 @@ def _waits(links: Sequence[Link], window: Window) -> Iterator[Bar]:
             yield _bar("wait", entered_s, until_s, window, f"link {link.segment} in the queue")
 
 
-def _runs(links: Sequence[Link], window: Window) -> Iterator[Bar]:
+def _starts(links: Sequence[Link], start_up_s: int | None, window: Window) -> Iterator[Bar]:
+    """Of a service."""
     for link in each_run(links):
-        if link.start_s is None:
+        served, until_s = serving(link, start_up_s), link.end_s or window.now_s
+        ready_s = min(served[0], until_s) if served else until_s
+        if link.start_s is not None and start_up_s is not None and ready_s > link.start_s:
+            yield _bar("wait", link.start_s, ready_s, window, f"link {link.segment} starts")
+
+
+def _runs(links: Sequence[Link], start_up_s: int | None, window: Window) -> Iterator[Bar]:
+    for link in each_run(links):
+        served, until_s = serving(link, start_up_s), link.end_s or window.now_s
+        if served is None or served[0] > until_s:
             continue
-        run = _bar(
-            "run", link.start_s, link.end_s or window.now_s, window, f"link {link.segment} runs"
-        )
+        run = _bar("run", served[0], until_s, window, f"link {link.segment} runs")
         yield replace(run, label=str(link.segment))
         expected_s = link.expected_end_s
         if link.end_s is None and expected_s is not None and expected_s > window.now_s:
@@ -141,11 +159,13 @@ def _runs(links: Sequence[Link], window: Window) -> Iterator[Bar]:
 
 
 def _between(chain: Chain, links: Sequence[Link], window: Window) -> Iterator[Bar]:
-    for handoff in handoffs(links):
-        ended_s, started_s = handoff.predecessor.end_s or 0, handoff.link.start_s or 0
+    for handoff in handoffs(links, chain.start_up_s):
+        started_s = handoff.link.start_s or 0
         before = f"before link {handoff.link.segment}"
         if handoff.interruption_s:
-            yield _bar("gap", ended_s, started_s, window, f"interrupted {before}")
+            until_s = handoff.works_s
+            gap = (until_s - handoff.interruption_s, until_s)
+            yield _bar("gap", *gap, window, f"interrupted {before}")
         if handoff.overlap_s:
             yield _bar(
                 "both",
@@ -154,7 +174,8 @@ def _between(chain: Chain, links: Sequence[Link], window: Window) -> Iterator[Ba
                 window,
                 f"two links at once {before}",
             )
-    ends = [run.end_s for run in each_run(links) if run.end_s and run.start_s]
-    runs = any(link.start_s and not link.end_s for link in links)
+    served = [span for run in each_run(links) if (span := serving(run, chain.start_up_s))]
+    ends = [end_s for _, end_s in served if end_s]
+    runs = any(since_s <= window.now_s and not end_s for since_s, end_s in served)
     if ends and not runs and not chain.state.is_over:
         yield _bar("gap", max(ends), window.now_s, window, "interrupted until now")

@@ -31,6 +31,7 @@ def link(segment: int, state: str, **more: Any) -> Json:
         "state": state,
         "start": None,
         "end": None,
+        "readiness": None,
         "expected_end": None,
         "reason": "",
         "let_in_by": None,

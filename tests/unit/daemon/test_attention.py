@@ -105,6 +105,41 @@ def test_an_overdue_successor_starts_now_at_the_earliest() -> None:
     assert (trouble.trouble, trouble.size_s) == (Trouble.LATE, 2 * H)
 
 
+SERVICE = replace(CHAIN, mode=Mode.SERVICE, handover_s=300)
+NEXT = replace(WAITING, state=JobState.RUNNING, start_s=NOW - 60, ready_s=0)
+
+
+def test_a_service_is_interrupted_until_its_next_link_is_ready() -> None:
+    ended = replace(RUNNING, state=JobState.TIMEOUT, end_s=NOW - 90, ready_s=NOW - 20 * H)
+    trouble = found(ended, NEXT, chain=SERVICE)
+    assert trouble
+    assert (trouble.trouble, trouble.size_s) == (Trouble.INTERRUPTED, 90)
+    assert trouble.words.endswith("no link is ready since job 11 (link 1) ended.")
+    assert found(ended, replace(NEXT, ready_s=NOW - 5), chain=SERVICE) is None
+    assert found(ended, replace(NEXT, ready_s=None), chain=SERVICE), "by its start-up of 5 min"
+    assert found(ended, replace(NEXT, ready_s=None, start_s=NOW - 300), chain=SERVICE) is None
+    assert found(replace(RUNNING, ready_s=NOW - 20 * H), NEXT, chain=SERVICE) is None
+
+
+def test_the_start_up_of_a_service_is_part_of_what_is_late() -> None:
+    running = replace(RUNNING, ready_s=NOW - 20 * H)
+    edge_s = 2 * H + 600 + 60 - 300
+    assert found(running, WAITING, chain=SERVICE, p50_s=edge_s) is None
+    trouble = found(running, WAITING, chain=SERVICE, p50_s=edge_s + 1)
+    assert trouble
+    assert "is expected to be ready" in trouble.words
+
+
+def test_a_first_link_that_is_not_ready_for_long_is_said() -> None:
+    first = replace(RUNNING, start_s=NOW - 900, ready_s=0)
+    assert found(first, chain=SERVICE) is None
+    trouble = found(replace(first, start_s=NOW - 901), chain=SERVICE)
+    assert trouble
+    assert trouble.words == (
+        "Late: job 11 (link 1) is not ready yet, 15 min 1 s after its start; a start takes 5 min."
+    )
+
+
 @pytest.mark.parametrize("state", [ChainState.FAILED, ChainState.UNKNOWN])
 def test_a_bad_end(state: ChainState) -> None:
     trouble = found(ENDED, chain=replace(CHAIN, state=state, reason="link 1 exited with 1"))

@@ -36,8 +36,8 @@ def pair(number, at_s, wait_s, *, model=MODEL, reason="quantile: better now"):
     }  # fmt: skip
     handover = {
         "kind": "handover", "at": at_s + wait_s, "released": at_s, "entered": at_s, "started": at_s + wait_s,
-        "predecessor_ended": at_s + 4 * H, "nodes": 1, "predecessor_started": 0, "interruption_s": 0, "overlap_s": 0,
-        "cut_short_s": 0,
+        "ready": at_s + wait_s, "predecessor_ended": at_s + 4 * H, "nodes": 1, "predecessor_started": 0,
+        "interruption_s": 0, "overlap_s": 0, "cut_short_s": 0,
     }  # fmt: skip
     return [about | decision, about | handover]
 

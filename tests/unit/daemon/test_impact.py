@@ -26,12 +26,14 @@ def decision(at_s, action="release", *, successor=2, held_back=None, waits=(1 * 
 
 
 def handover(
-    *, successor=2, released=None, entered, started, ended, overlap=0, cut_short=0, nodes=2, at=None
-):
+    *, successor=2, released=None, entered, started, ended, overlap=0, cut_short=0, nodes=2, at=None,
+    ready=None,
+):  # fmt: skip
+    ready = started if ready is None else ready
     return ABOUT | {
         "at": max(started, ended) if at is None else at, "kind": "handover", "successor": successor, "nodes": nodes,
         "released": released, "entered": entered, "started": started, "predecessor_started": 0,
-        "predecessor_ended": ended, "interruption_s": max(0, started - ended), "overlap_s": overlap,
+        "ready": ready, "predecessor_ended": ended, "interruption_s": max(0, ready - ended), "overlap_s": overlap,
         "cut_short_s": cut_short,
     }  # fmt: skip
 
@@ -97,6 +99,22 @@ def test_a_release_that_came_too_early_cuts_its_predecessor_short():
     assert found.timer == Costs(0, 2 * H)
     assert found.policy == Costs(0, 3 * H)
     assert found.calibration == Calibration(waits=1, below_p10=1, below_p50=1, below_p90=1)
+
+
+def test_a_service_is_interrupted_until_its_link_is_ready():
+    """Let in 2 h before the end at 24 h, waited 2 h, and needed half an hour to start."""
+    found = of(
+        decision(21 * H),
+        outcome(22 * H),
+        handover(
+            released=22 * H, entered=22 * H, started=24 * H, ready=24 * H + 1800, ended=24 * H
+        ),
+    )
+    assert found.measured == Costs(1800, 0)
+    assert found.reactive == Costs(2 * H + 1800, 0)
+    assert found.timer == Costs(0, 1 * H)
+    assert found.policy == Costs(0, 1 * H)
+    assert found.calibration.waits == 1
 
 
 def test_overlap_is_what_both_ran_and_counts_by_nodes():

@@ -88,8 +88,22 @@ def busy() -> Metrics:
         inputs_hash="",
     )
     handovers = [
-        Handoff(link=link(2), predecessor=link(1), interruption_s=90, overlap_s=0, cut_short_s=0),
-        Handoff(link=link(3), predecessor=link(2), interruption_s=7200, overlap_s=0, cut_short_s=0),
+        Handoff(
+            link=link(2),
+            predecessor=link(1),
+            works_s=90,
+            interruption_s=90,
+            overlap_s=0,
+            cut_short_s=0,
+        ),
+        Handoff(
+            link=link(3),
+            predecessor=link(2),
+            works_s=7200,
+            interruption_s=7200,
+            overlap_s=0,
+            cut_short_s=0,
+        ),
     ]
     metrics.queue_read(snapshot)
     metrics.decisions_made(snapshot, [decision] * 3)

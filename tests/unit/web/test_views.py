@@ -18,8 +18,10 @@ from mirage.domain import (
     Job,
     JobState,
     Link,
+    Mode,
     Snapshot,
 )
+from mirage.store.memory import MemoryStore
 from mirage.store.repository import SqlStore
 from mirage.web.chains import PER_PAGE, chain_list, link_rows, paged, verdict, waiting_list, whole
 from mirage.web.digest import digest
@@ -72,6 +74,34 @@ def test_bars_are_shares_of_the_window() -> None:
         Bar(kind="gap", x=20.0, width=10.0, title="interrupted before link 2 (2 h 30 min)"),
         Bar(kind="both", x=60.0, width=10.0, title="two links at once before link 3 (2 h 30 min)"),
     ]
+
+
+def test_a_link_of_a_service_is_starting_until_it_is_ready() -> None:
+    service = replace(CHAIN, mode=Mode.SERVICE)
+    links = [
+        link(1, -20, -10, ready_s=NOW - 19 * H),
+        link(2, -12, -5, ready_s=NOW - 9 * H),
+        link(3, -5, -4, ready_s=0),
+        link(4, -2, None, ready_s=0),
+    ]
+    drawn = [
+        (bar.kind, bar.x, bar.width) for bar in bars(service, links, WINDOW) if bar.kind != "rest"
+    ]
+    assert drawn == [
+        ("wait", 0.0, 4.0),
+        ("wait", 32.0, 12.0),
+        ("wait", 60.0, 4.0),
+        ("wait", 72.0, 8.0),
+        ("run", 4.0, 36.0),
+        ("run", 44.0, 16.0),
+        ("gap", 40.0, 4.0),
+        ("both", 32.0, 8.0),
+        ("gap", 60.0, 4.0),
+        ("gap", 60.0, 20.0),
+    ]
+    store = MemoryStore()
+    states = [row.state for row in link_rows(store, service, links, WINDOW)]
+    assert states == ["timeout", "timeout", "never ready", "starting"]
 
 
 def test_what_lies_outside_is_cut_off_and_a_gap_may_last() -> None:
@@ -255,7 +285,10 @@ def test_a_link_that_made_room_has_handed_over() -> None:
     links = [link(1, -8, -2), link(2, -2.5, None)]
     assert handoffs(links)[0].cut_short_s == 4 * H
     store = SqlStore.open("sqlite://")
-    assert [row.state for row in link_rows(store, links, WINDOW)] == ["handed over", "running"]
+    assert [row.state for row in link_rows(store, CHAIN, links, WINDOW)] == [
+        "handed over",
+        "running",
+    ]
 
 
 # --- the queue
