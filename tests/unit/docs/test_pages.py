@@ -23,7 +23,10 @@ NAMED = re.compile(
 
 def pages() -> Iterator[Path]:
     listed = subprocess.run(
-        ["git", "-C", ROOT, "ls-files", "*.md"], capture_output=True, text=True, check=True
+        ["git", "-C", ROOT, "ls-files", "-co", "--exclude-standard", "*.md"],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return (ROOT / line for line in listed.stdout.splitlines() if (ROOT / line).exists())
 
