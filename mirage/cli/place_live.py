@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
-from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mirage.chain.durations import parse_duration
+from mirage.config_sources import load, named_file, user_file
 from mirage.domain import ActingMode
 from mirage.errors import InputError
+from mirage.user.service_check import agent_folder
 from slurm_sim.cli.arguments import positive
 
 if TYPE_CHECKING:
-    from mirage.placement.advice import Move, Terms
-    from mirage.placement.live_state import Assumptions, LiveState
-
-PAUSE_S = 180.0
-"""Assumed before the first measured move: Slurm starts a requeued job after two minutes."""
+    from mirage.placement.advice import Terms
+    from mirage.placement.live_state import Assumptions
 
 
 def add_advise(parser: argparse.ArgumentParser) -> None:
@@ -45,13 +43,14 @@ def advise(args: argparse.Namespace) -> int:
     from mirage.placement.advice import advise as find_moves
     from mirage.placement.live_network import read_network
     from mirage.placement.live_state import read_state
+    from mirage.placement.live_words import as_json, in_words
     from mirage.slurm.commands import CommandCluster
     from mirage.slurm.runner import Runner
 
     runner = Runner(timeout_s=AdapterConfig().timeout_s)
     network = read_network(args.topology, runner)
-    state = read_state(CommandCluster(runner), runner, network, assumptions(args))
-    moves = find_moves(state, replace(terms(args, PAUSE_S), only_opted_in=args.opted_in))
+    state = read_state(CommandCluster(runner), runner, network, _assumptions(args))
+    moves = find_moves(state, replace(_terms(args), only_opted_in=args.opted_in))
     if args.picture:
         from mirage.placement.picture import save_picture
 
@@ -135,9 +134,31 @@ def _add_pace(service: argparse._ArgumentGroup) -> None:
 def run(args: argparse.Namespace) -> int:
     """Serves until SIGTERM; with --once until its moves are over."""
     networkx_or_error()
-    from mirage.cli.place_service import serve
+    from mirage.apps.placing import PlacingPlan, serve
+    from mirage.placement.move_steps import Patience
+    from mirage.placement.mover import MoverOptions
 
-    return serve(args)
+    options = MoverOptions(
+        mode=ActingMode(args.mode),
+        every_s=args.every,
+        jobs_per_hour=args.jobs_per_hour,
+        patience=Patience(checkpoint_s=args.grace, start_s=args.patience),
+    )
+    return serve(
+        PlacingPlan(
+            config=load(named_file(args.config), user_file()).config,
+            folder=args.state or agent_folder() / "place",
+            disabled=agent_folder() / "disabled",
+            options=options,
+            topology=args.topology,
+            assumed=_assumptions(args),
+            terms=_terms(args),
+            measures_pause=args.pause is None,
+            all_users=args.all_users,
+            once=args.once,
+            say=partial(print, flush=True),
+        )
+    )
 
 
 def networkx_or_error() -> None:
@@ -229,7 +250,7 @@ def _duration(text: str) -> int:
         ) from error
 
 
-def assumptions(args: argparse.Namespace) -> Assumptions:
+def _assumptions(args: argparse.Namespace) -> Assumptions:
     """What the command line says of jobs that do not say it."""
     from mirage.placement.live_state import Assumptions
     from mirage.placement.opt_in import find_profile
@@ -243,155 +264,12 @@ def assumptions(args: argparse.Namespace) -> Assumptions:
     )
 
 
-def terms(args: argparse.Namespace, measured_s: float) -> Terms:
-    """``measured_s``: the pause of a move, unless the command line gives one."""
+def _terms(args: argparse.Namespace) -> Terms:
+    from mirage.apps.placing import PAUSE_S
     from mirage.placement.advice import Terms
 
     return Terms(
-        pause_s=measured_s if args.pause is None else float(args.pause),
+        pause_s=PAUSE_S if args.pause is None else float(args.pause),
         horizon_s=float(args.horizon),
         most_moves=args.most_moves,
     )
-
-
-def in_words(state: LiveState, moves: Sequence[Move]) -> str:
-    """What `mirage place advise` prints."""
-    from mirage.placement.advice import progress
-
-    now = progress(state, state.assigned)
-    held = int(state.assigned.sum())
-    lines = [
-        f"{len(state.rooms)} nodes with {len(state.topology)} GPUs, {held} in use;"
-        f" network: {state.topology.source}",
-        *(f"note: {note}" for note in state.notes),
-        *_table(state, now),
-        f"throughput now: {now.sum():.2f} of {held} GPUs",
-    ]
-    for number, move in enumerate(moves, start=1):
-        lines += _move_words(state, number, move)
-    if not moves:
-        lines.append("no move is worth its price" if held else "no GPU job runs")
-    return "\n".join(lines)
-
-
-def _table(state: LiveState, now: Any) -> list[str]:
-    rows = []
-    racks = state.topology.racks(state.assigned)
-    for row, each in enumerate(state.jobs):
-        where = _nodes(share.node for share in each.shares)
-        spread = f" in {racks[row]} racks" if racks[row] > 1 else ""
-        why = f"stays: {each.obstacle}" if each.obstacle else ""
-        why = why or ("" if each.opt_in else "not opted in")
-        job = each.job
-        rows.append(
-            (str(job.job_id), job.user, str(job.gpus), f"{now[row]:.2f}", where + spread, why)
-        )
-    for job in state.waiting:
-        rows.append((str(job.job_id), job.user, str(job.gpus), "-", "waits", job.reason))
-    note = "NOTE" if any(row[-1] for row in rows) else ""
-    rows.insert(0, ("JOB", "USER", "GPUS", "THROUGHPUT", "NODES", note))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    padded = (
-        "  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True))
-        for row in rows
-    )
-    return [line.rstrip() for line in padded]
-
-
-def _nodes(names: Iterable[str]) -> str:
-    """In the order of their numbers: n2 before n10."""
-    order = sorted(names, key=lambda name: re.sub(r"\d+", lambda digits: digits[0].zfill(9), name))
-    return ",".join(order)
-
-
-def _move_words(state: LiveState, number: int, move: Move) -> list[str]:
-    where = " and ".join(
-        f"job {each.job_id} ({each.user}) from {_nodes(each.from_nodes)} to"
-        f" {_nodes(each.to_nodes)}" + ("" if each.has_opted_in else ", if its owner opts in")
-        for each in move.relocations
-    )
-    total = float(move.after.sum())
-    lines = [
-        f"move {number}: {where}",
-        f"  throughput {move.before.sum():.2f} -> {total:.2f}"
-        f" ({move.gain:+.2f}, {100 * move.gain / move.before.sum():+.0f} %)",
-    ]
-    change = move.after - move.before
-    for words, rows in (("gains", change > 5e-3), ("loses", change < -5e-3)):
-        if rows.any():
-            named = ", ".join(
-                f"job {state.jobs[row].job.job_id} {change[row]:+.2f}" for row in rows.nonzero()[0]
-            )
-            lines.append(f"  {words}: {named}")
-    if move.starts:
-        begun = ", ".join(
-            f"job {each.job.job_id} ({each.job.user}, {each.job.gpus} GPUs) on"
-            f" {','.join(each.nodes)}"
-            for each in move.starts
-        )
-        lines.append(f"  makes room for: {begun}")
-    payers = ", ".join(f"job {each.job_id}" for each in move.relocations)
-    lines.append(
-        f"  price: {payers} without progress for a while, {move.price_gpu_s:.0f} GPU seconds;"
-        f" worth {move.value_gpu_s + move.price_gpu_s:.0f} GPU seconds"
-    )
-    return lines
-
-
-def as_json(state: LiveState, moves: Sequence[Move]) -> dict[str, Any]:
-    """What `mirage place advise --json` prints."""
-    from mirage.placement.advice import progress
-
-    now = progress(state, state.assigned)
-    jobs = [
-        {
-            "job_id": each.job.job_id,
-            "user": each.job.user,
-            "gpus": each.job.gpus,
-            "nodes": [share.node for share in each.shares],
-            "throughput": round(float(now[row]), 4),
-            "opted_in": each.opt_in is not None,
-            "obstacle": each.obstacle,
-        }
-        for row, each in enumerate(state.jobs)
-    ]
-    return {
-        "at": state.at_s,
-        "topology": state.topology.source,
-        "gpus": len(state.topology),
-        "throughput": round(float(now.sum()), 4),
-        "jobs": jobs,
-        "waiting": [{"job_id": job.job_id, "gpus": job.gpus} for job in state.waiting],
-        "moves": [move_json(state, move) for move in moves],
-        "notes": list(state.notes),
-    }
-
-
-def move_json(state: LiveState, move: Move) -> dict[str, Any]:
-    """A move, as `as_json` and the journal have it."""
-    change = move.after - move.before
-    return {
-        "jobs": [
-            {
-                "job_id": each.job_id,
-                "user": each.user,
-                "from": list(each.from_nodes),
-                "to": list(each.to_nodes),
-                "opted_in": each.has_opted_in,
-            }
-            for each in move.relocations
-        ],
-        "throughput": round(float(move.after.sum()), 4),
-        "gain": round(move.gain, 4),
-        "change": {
-            str(each.job.job_id): round(float(change[row]), 4)
-            for row, each in enumerate(state.jobs)
-            if abs(change[row]) > 1e-9
-        },
-        "makes_room_for": [
-            {"job_id": each.job.job_id, "gpus": each.job.gpus, "nodes": list(each.nodes)}
-            for each in move.starts
-        ],
-        "price_gpu_s": round(move.price_gpu_s, 1),
-        "value_gpu_s": round(move.value_gpu_s, 1),
-    }

@@ -9,7 +9,8 @@ import os
 import signal
 import sys
 
-from mirage.cli import main, place_service
+from mirage.apps import placing
+from mirage.cli import main
 from mirage.placement.move_journal import MoveJournal
 
 POINT = sys.argv.pop(1)
@@ -21,7 +22,7 @@ def die_at(point: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-class DyingCluster(place_service.CommandCluster):
+class DyingCluster(placing.CommandCluster):
     def signal(self, job_id: int, signal: str, *, batch: bool) -> None:
         die_at("after-intent")
         super().signal(job_id, signal, batch=batch)
@@ -39,6 +40,6 @@ class DyingJournal(MoveJournal):
         super()._write(events)
 
 
-place_service.CommandCluster = DyingCluster
-place_service.MoveJournal = DyingJournal
+placing.CommandCluster = DyingCluster
+placing.MoveJournal = DyingJournal
 sys.exit(main.main(["place", "run", *sys.argv[1:]]))

@@ -22,6 +22,7 @@ from mirage.chain.folder import make_chains_folder
 from mirage.elastic.jobs.journal import JOURNAL, JobJournal
 from mirage.elastic.jobs.request import JobRequest, request_from, request_table
 from mirage.errors import InputError
+from mirage.store.lock import is_held
 from slurm_sim.files import write_whole
 from slurm_sim.formats import parse_json
 
@@ -133,3 +134,28 @@ def read_status(folder: Path) -> dict[str, Any]:
 
 def _new_ident() -> str:
     return "".join(_LETTERS[byte % len(_LETTERS)] for byte in os.urandom(10))
+
+
+def reports(name: str | None) -> list[dict[str, Any]]:
+    """Of a job, or of all, also those that are over, from their folders: no controller is needed."""
+    root = elastic_folder()
+    folders = [job_folder(root, name)] if name else list(job_folders(root))
+    return [_report(folder) for folder in folders]
+
+
+def is_controlled() -> bool:
+    """Whether a controller of this user is seen to run."""
+    return is_held(elastic_folder() / CONTROLLER_LOCK)
+
+
+def _report(folder: Path) -> dict[str, Any]:
+    record = JobJournal(folder).record
+    seen = read_status(folder)
+    return seen | {
+        "name": record.name,
+        "folder": str(folder),
+        "state": record.end or seen.get("state", "waiting"),
+        "end": record.end,
+        "why": record.why,
+        "tasks": [] if record.end else seen.get("tasks", []),
+    }

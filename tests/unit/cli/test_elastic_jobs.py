@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from mirage.cli import elastic_jobs
 from mirage.cli.main import main
 from mirage.elastic.jobs import folder as files
 from mirage.elastic.jobs.journal import JobJournal
@@ -107,7 +106,7 @@ def test_a_worker_that_starts_before_the_coordinator_finds_the_keys(
 ) -> None:
     from mirage.elastic.runtime.folder import load_keys
 
-    monkeypatch.setattr(elastic_jobs, "_prepare", lambda *_: lambda: 0)
+    monkeypatch.setattr("mirage.apps.elastic_jobs._prepare", lambda *_: lambda: 0)
     assert main(["elastic", "run", str(home / "JOB.toml")]) == 0
     load_keys(files.job_folder(files.elastic_folder(), "toy") / files.RUNTIME)
 

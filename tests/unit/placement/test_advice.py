@@ -8,11 +8,11 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from mirage.cli.place_live import _nodes, as_json, in_words
 from mirage.domain import JobState
 from mirage.errors import InputError
 from mirage.placement.advice import Terms, advise, after, progress
 from mirage.placement.live_network import NetworkText
+from mirage.placement.live_words import _nodes, as_json, in_words
 from mirage.placement.nvidia import parse_topo
 from mirage.placement.picture import save_picture
 from tests.unit.placement.live_site import NOW_S, OPT_IN, LiveSite
