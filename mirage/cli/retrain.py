@@ -6,16 +6,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 from rich.table import Table
 
-from mirage.chain.durations import format_duration
 from mirage.cli.daemon import DEFAULT_STORE
 from mirage.cli.learning import (
     TerminalReporter,
@@ -26,7 +22,6 @@ from mirage.cli.learning import (
     add_settings,
     add_workers,
     budget_s,
-    errors,
     sizes,
 )
 from mirage.cli.serve import settled, state_folder
@@ -34,33 +29,18 @@ from mirage.cli.signals import ending_on_sigterm
 from mirage.cli.table import console
 from mirage.config import TRAINED, Config
 from mirage.config_sources import SITE_FILE, is_there, load, named_file, user_file
-from mirage.errors import InputError, MirageError
-from mirage.models.folder import check_folder, read_recipe
-from mirage.models.recipe import Recipe
-from mirage.models.versions import FAILED, KEPT_OLD, MODEL, Versions
-from mirage.provision.learn.about import ProvisionAbout
-from mirage.slurm.records import write_history
-from mirage.slurm.runner import Runner
+from mirage.errors import InputError
+from mirage.models.versions import Versions
 from mirage.user.service_check import default_agent_store
-from slurm_sim.seconds import DAY_S, HOUR_S
 
 if TYPE_CHECKING:
-    from mirage.provision.evaluation import EvaluationPlan
+    from mirage.apps.retraining import RetrainPlan, RetrainResult
     from mirage.provision.evaluation.verdict import ModelVerdict
-    from mirage.provision.learn import TrainingPlan
-    from slurm_sim.config import ClusterConfig
 
 Json = dict[str, Any]
 
 KEPT_EXIT = 3
 """The exit code where all went well and the model at work stays."""
-SACCT_TIMEOUT_S = 600
-"""For a week of records: slurmdbd may be busy, and nobody waits."""
-LONGEST_PAIR_S = 48 * HOUR_S
-EVERY_S = 4 * HOUR_S
-JUDGED = 0.2
-"""Of the history: the last part, which `mirage train` does not learn from."""
-NEW, CURRENT, UNTRAINED = "new", "current", "recent-quantile"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -135,12 +115,11 @@ def run(args: argparse.Namespace) -> int:
                 args, {"action": "rolled back", "to": target}, f"{versions.link} is {target} again."
             )
             return 0
-        try:
-            return _retrained(args, config, versions, work)
-        except (MirageError, OSError, KeyboardInterrupt) as error:
-            with suppress(OSError):
-                versions.note(FAILED, {"why": str(error) or "interrupted"})
-            raise
+        from mirage.apps.retraining import retrain
+
+        with TerminalReporter() as reporter:
+            result = retrain(_plan(args, config), versions, work, reporter)
+        return _show(args, result, versions, bool(config.policy.model))
 
 
 def _link(config: Config, default_store: str) -> Path:
@@ -154,154 +133,18 @@ def _link(config: Config, default_store: str) -> Path:
     ).absolute()
 
 
-@dataclass(frozen=True)
-class _SiteHistory:
-    """What the accounting of the site gives."""
+def _plan(args: argparse.Namespace, config: Config) -> RetrainPlan:
+    from mirage.apps.retraining import RetrainPlan
 
-    trace: Path
-    cluster: Path
-    jobs: int
-    partition: str
-    limit_s: int
-
-
-def _retrained(args: argparse.Namespace, config: Config, versions: Versions, work: Path) -> int:
-    from mirage.provision.evaluation import evaluate
-    from mirage.provision.evaluation.run import KEPT
-    from mirage.provision.evaluation.verdict import RULE, verdict
-    from mirage.provision.learn import train
-
-    fresh = work / "version"
-    fresh.mkdir()
-    current = _current(versions, config.policy.name)
-    history = _site_history(args, config, current, work, fresh)
-    with TerminalReporter() as reporter:
-        train(_training_plan(args, config.policy.name, history, fresh / MODEL), reporter)
-        about = ProvisionAbout.of(read_recipe(fresh / MODEL), fresh / MODEL)
-        against = CURRENT if current else UNTRAINED
-        link = versions.link if current else None
-        comparison = evaluate(
-            _evaluation_plan(args, history, about, fresh, link), reporter
-        ).comparison
-    (fresh / KEPT).unlink(missing_ok=True)
-    found = verdict(comparison, NEW, against)
-    record = {
-        "method": config.policy.name,
-        "jobs": history.jobs,
-        "learnt_from": about.train_s,
-        "judged_on": about.validation_s,
-        "against": against,
-        "saw_these": any(
-            method.saw_these for method in comparison.methods if method.name == CURRENT
-        ),
-    } | found.as_json()
-    if found.takes_over:
-        record |= {"action": "replaced", "to": versions.install(fresh, record).name}
-    else:
-        versions.note(KEPT_OLD, record)
-        record |= {"action": "kept"}
-    if not args.json:
-        console.print(_table(found, against))
-        console.print(escape(f"Rule: {RULE}."))
-    at_work = "It is at work now." if config.policy.model else _how_to_use(versions.link)
-    stays = at_work if found.takes_over else "Nothing was changed."
-    _tell(args, record, f"{versions.link}: {found.why}. {stays}")
-    return 0 if found.takes_over else KEPT_EXIT
-
-
-def _how_to_use(link: Path) -> str:
-    return (
-        f'The service uses it once its configuration has policy.model = "{link}" and it was'
-        " reloaded."
-    )
-
-
-def _current(versions: Versions, method: str) -> Recipe | None:
-    """The recipe of the model at work. None: there is none, or none that could be judged."""
-    if not versions.link.exists():
-        return None
-    try:
-        return check_folder(versions.link.resolve(), system=ProvisionAbout.SYSTEM, method=method)
-    except InputError as error:
-        errors.print(
-            escape(
-                f"note: the current model can't be judged, so {UNTRAINED} stands in for it: {error}"
-            )
-        )
-        return None
-
-
-def _site_history(
-    args: argparse.Namespace, config: Config, current: Recipe | None, work: Path, fresh: Path
-) -> _SiteHistory:
-    """Reads accounting, and how slurmctld describes the cluster. Raises MirageError."""
-    import numpy as np
-
-    from mirage.figures.resample import FEWEST_BLOCKS, SHORTEST_BLOCK_S
-    from mirage.provision.learn.accounting import import_records
-    from mirage.provision.learn.cautions import choose_partition
-    from mirage.provision.learn.joblog import log_of
-    from mirage.slurm.survey import Survey
-    from slurm_sim.clusters import read_cluster, write_toml
-    from slurm_sim.errors import SimulationError
-    from slurm_sim.traces import write_trace
-
-    end_s = int(time.time())
-    runner = Runner(
-        bin_dir=config.cluster.bin_dir, timeout_s=max(config.cluster.timeout_s, SACCT_TIMEOUT_S)
-    )
-    records, trace, cluster = work / "sacct.txt", work / "sacct.csv.gz", fresh / "cluster.toml"
-    try:
-        described = read_cluster(args.cluster).cluster if args.cluster else Survey(runner).cluster()
-        cluster.write_text(write_toml(described), encoding="utf-8")
-    except SimulationError as error:
-        raise InputError(str(error)) from error
-    write_history(runner, end_s - args.days * DAY_S, end_s, records)
-    history, notes = import_records(records)
-    for note in notes:
-        errors.print(escape(note))
-    write_trace(history, trace)
-    jobs, span_s = len(history), float(np.ptp(history.column("submit")))
-    wanted = args.partition or _partition(current, described)
-    partition, _ = choose_partition(log_of(history, described), described, wanted)
-    limit_s = _longest(described, partition)
-    needed_s = 2 * limit_s + FEWEST_BLOCKS * SHORTEST_BLOCK_S
-    if span_s * JUDGED < needed_s:
-        raise MirageError(
-            f"accounting has jobs of {format_duration(int(span_s))}; a model for pairs of"
-            f" {format_duration(limit_s)} each can be judged with"
-            f" {format_duration(int(needed_s / JUDGED))}. Give more --days, or wait until there"
-            " are."
-        )
-    return _SiteHistory(trace, cluster, jobs, partition, limit_s)
-
-
-def _partition(current: Recipe | None, cluster: ClusterConfig) -> str | None:
-    """That of the current model, if this cluster has it."""
-    course = current.options.get("course", {}) if current else {}
-    wanted = course.get("partition") if isinstance(course, dict) else None
-    return wanted if wanted in {partition.name for partition in cluster.partitions} else None
-
-
-def _longest(cluster: ClusterConfig, partition: str) -> int:
-    """Time limit of the pairs to judge by: 48 h as in the paper, or the most there is."""
-    chosen = next(item for item in cluster.partitions if item.name == partition)
-    return min(LONGEST_PAIR_S, chosen.max_time_s or LONGEST_PAIR_S)
-
-
-def _training_plan(
-    args: argparse.Namespace, method: str, history: _SiteHistory, out: Path
-) -> TrainingPlan:
-    from mirage.provision.learn import TrainingPlan
-
-    return TrainingPlan(
-        trace=history.trace,
-        cluster=history.cluster,
-        methods=(method,),
-        out=out,
-        partition=history.partition,
+    return RetrainPlan(
+        method=config.policy.name,
+        slurm=config.cluster,
+        days=args.days,
+        cluster=args.cluster,
+        partition=args.partition,
         episodes=args.episodes,
-        validation_episodes=args.judged,
+        judged=args.judged,
+        nodes=args.nodes,
         settings=tuple(args.set),
         at_most_s=budget_s(args),
         seed=args.seed,
@@ -309,33 +152,26 @@ def _training_plan(
     )
 
 
-def _evaluation_plan(
-    args: argparse.Namespace,
-    history: _SiteHistory,
-    about: ProvisionAbout,
-    fresh: Path,
-    current: Path | None,
-) -> EvaluationPlan:
-    """All pairs begin in the part that was not learnt from, and end in it if they don't wait."""
-    from mirage.provision.evaluation import EvaluationPlan
+def _show(
+    args: argparse.Namespace, result: RetrainResult, versions: Versions, is_named: bool
+) -> int:
+    """``is_named``: the configuration names the model's place. Returns the exit code."""
+    from mirage.provision.evaluation.verdict import RULE
 
-    begin_s, end_s = about.validation_s
-    span_s = end_s - begin_s - 2 * history.limit_s
-    every_s = max(EVERY_S, span_s // args.judged)
-    other = f"{CURRENT}={current.resolve()}" if current else UNTRAINED
-    return EvaluationPlan(
-        trace=history.trace,
-        cluster=history.cluster,
-        methods=(f"{NEW}={fresh / MODEL}", other),
-        out=fresh,
-        start_s=begin_s,
-        episodes=max(1, span_s // every_s),
-        every_s=every_s,
-        nodes=args.nodes,
-        limit_s=history.limit_s,
-        partition=history.partition,
-        seed=args.seed,
-        workers=args.workers,
+    found = result.verdict
+    if not args.json:
+        console.print(_table(found, result.against))
+        console.print(escape(f"Rule: {RULE}."))
+    at_work = "It is at work now." if is_named else _how_to_use(versions.link)
+    stays = at_work if found.takes_over else "Nothing was changed."
+    _tell(args, result.record, f"{versions.link}: {found.why}. {stays}")
+    return 0 if found.takes_over else KEPT_EXIT
+
+
+def _how_to_use(link: Path) -> str:
+    return (
+        f'The service uses it once its configuration has policy.model = "{link}" and it was'
+        " reloaded."
     )
 
 

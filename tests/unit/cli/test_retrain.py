@@ -17,6 +17,7 @@ import pytest
 
 pytest.importorskip("xgboost", reason="the extra `train` is not installed")
 
+from mirage.apps import retraining
 from mirage.cli import retrain
 from mirage.cli.main import main
 from mirage.config import PolicyConfig
@@ -85,7 +86,7 @@ def site(tmp_path: Path, history: str, monkeypatch: pytest.MonkeyPatch) -> Path:
     furnish(tmp_path, history)
     monkeypatch.setenv("FAKE_SLURM_DIR", str(tmp_path))
     monkeypatch.setenv("FAKE_SLURM_USER", "root")
-    monkeypatch.setattr(retrain.time, "time", lambda: NOW_S)
+    monkeypatch.setattr(retraining.time, "time", lambda: NOW_S)
     return tmp_path
 
 
