@@ -166,8 +166,7 @@ class Reconciler:
         try:
             jobs = [link.job_id for link in links]
             records = self._cluster.accounting(since_s, self._clock.now_s(), jobs)
-            # A comment there is that of the submission; its owner may have changed it since.
-            return _own(links, (replace(record, comment="") for record in records))
+            return _own(links, map(_without_old_comment, records))
         except ClusterError as error:
             log.warning(
                 "%d jobs left the queue or were requeued; how they ended is not known now: %s",
@@ -301,6 +300,14 @@ def _records(told: Sequence[Job], shown: Job | None) -> Sequence[Job]:
     if shown is None:
         return told
     return [*(job for job in told if job.submit_s < shown.submit_s), shown]
+
+
+def _without_old_comment(record: Job) -> Job:
+    """A comment in accounting may be that of the submission, which its owner has changed since. One
+    that tells when the job was ready is newer.
+    """
+    tag = parse_tag(record.comment)
+    return record if tag and tag.ready_s else replace(record, comment="")
 
 
 def _own(links: Sequence[Link], jobs: Iterable[Job]) -> Mapping[int, Sequence[Job]]:

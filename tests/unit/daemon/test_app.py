@@ -358,6 +358,30 @@ def test_a_waiting_link_that_slurm_does_not_show_for_a_while_is_not_lost(monkeyp
     assert [link.segment for link in world.store.links("alice", "chain1")] == [1]
 
 
+SERVICE = "mirage/1 chain=chain1 seg=1/2 mode=service ei=1 eo=1"
+
+
+@pytest.mark.parametrize(("comment", "ready_s"), [("ready={}", 60), ("ready=0", None), ("", None)])
+def test_when_a_link_was_ready_is_asked_of_accounting_once_slurmctld_has_forgotten(
+    monkeypatch, comment, ready_s
+):
+    """The daemon was away from before the link was ready until after its end."""
+    world = World()
+    give_id_away(world, monkeypatch, world.first, comment=SERVICE)
+    world.cycles(1, step_s=10)
+    assert world.store.link_of_job(world.first).ready_s is None
+    start_s = world.sim.job(world.first).start_s
+    said = f"{SERVICE} {comment}".format(start_s + 60).strip()
+    give_id_away(world, monkeypatch, world.first, comment=said)
+    monkeypatch.setattr(world.cluster, "jobs", lambda ids: {})
+    world.sim.set_runtime_end(world.first, world.sim.now_s + 600)
+    world.sim.step(1200)
+    world.cycles(1)
+    link = world.store.link_of_job(world.first)
+    assert link.end_s is not None
+    assert link.ready_s == (ready_s and start_s + ready_s)
+
+
 def test_a_link_that_says_that_it_is_the_last_one_ends_its_chain_well(monkeypatch):
     """It was done before it had queued a successor, which it could have cancelled."""
     world = World(segments=5)
