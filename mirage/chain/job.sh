@@ -35,8 +35,9 @@
 #                 cut=, by= where that took too long and it was cancelled (by: grace, max-overlap); to=, the number of the
 #                 successor whose script started.
 #                 job=pause: mirage pause --now asked
-#   ready.K       the script of link K creates it as $MIRAGE_READY_FILE: a service once it is healthy, so that link K
-#                 takes over; a training program once it goes on where the last link stopped, so that the cost is known
+#   ready.K       link K is ready since its time of change. A training program creates it as $MIRAGE_READY_FILE once it goes
+#                 on where the last link stopped. A service creates it, or this file does: by= (check, startup) tells why
+#   unready.K     the service of link K was not ready in time, or died too often: link K gave up. The first line says which
 #   writer.G/     the one-writer lock: whoever makes the directory with the highest G may write. owner: segment=, job=
 #   paused        no further link begins its work; queued ones are held. mirage resume renames it to resumed
 #   done, failed, cancelled    the chain is over; the first line says why
@@ -278,6 +279,7 @@ m_failed() { # SEGMENT: ended by itself, with an error
 }
 
 m_short() { # SEGMENT: ended too soon. Without a record (out of memory, say) the next link's start tells
+    [ ! -e "$m_dir/unready.$1" ] || return 0
     m_kind=$(m_read "link.$1" how) m_from=$(m_read "link.$1" work) m_to=$(m_read "link.$1" end)
     case $m_kind in
         exit) ;;
@@ -322,7 +324,9 @@ m_verdict() { # SEGMENT, which has ended: sets m_reason, why the chain must stop
     fi
     [ -z "$m_reason" ] && [ "$m_max_short" -gt 0 ] && [ "$1" -lt "$m_segments" ] || return 0
     [ "$(m_in_a_row m_short "$1")" -lt "$m_max_short" ] ||
-        m_reason="crash loop: $m_max_short links in a row (--max-short) ran for less than $m_min_runtime s each (--min-runtime)"
+        m_reason="crash loop: $m_max_short links in a row (--max-short) ran for less than $m_min_runtime s each (--min-runtime)$(
+            ! m_is_service || echo ", or did not become ready"
+        )"
 }
 
 m_cancel_rest() { # the queued links after this one
@@ -337,7 +341,7 @@ m_cancel_rest() { # the queued links after this one
 
 m_leave() { # CODE TEXT: ends this job before its work, or a service that may not go on
     m_say "$2"
-    if [ -n "$m_child" ]; then kill -s TERM "$m_child" 2>/dev/null; else m_stop_queuing; fi
+    if [ -n "$m_child" ]; then m_end_script; else m_stop_queuing; fi
     exit "$1"
 }
 
@@ -409,8 +413,7 @@ m_notify() { # EVENT REASON SECONDS: runs the user's command for at most a minut
     m_event=$1
     set -- env MIRAGE_EVENT="$1" MIRAGE_REASON="$2" MIRAGE_INTERRUPTED_S="$3" MIRAGE_CHAIN_ID="$m_chain" \
         MIRAGE_SEGMENT="$m_seg" MIRAGE_SEGMENTS="$m_segments" MIRAGE_CHAIN_DIR="$m_dir" sh -c "$m_notify_command"
-    ! command -v timeout >/dev/null || set -- timeout -k 5 "$m_notify_limit" "$@"
-    "$@" </dev/null >&2 3<&- || m_say "--notify, $m_event: the command failed or ran too long (exit code $?)"
+    m_bounded "$m_notify_limit" "$@" </dev/null >&2 3<&- || m_say "--notify, $m_event: the command failed or ran too long (exit code $?)"
 }
 
 m_notify_end() { # whoever sees the chain's end first
@@ -437,33 +440,33 @@ m_report_used_up() { # HOW: the last link ran to its time limit, where Slurm doe
     m_notify ended "all $m_segments links have run, the last one to $m_text" 0
 }
 
-# Looks back from a link's start, since a link that is killed outright can tell nobody.
-m_notify_interrupted() { # JOB SEGMENT END: what ran before. END: from its record; without one Slurm is asked
-    m_from=$3
-    if [ -z "$m_from" ]; then
-        m_from=$(m_slurm env SLURM_TIME_FORMAT=%s sacct -n -X -D -P -j "$1" -o End 2>/dev/null |
+# Looks back, since a link that is killed outright can tell nobody. Without its record Slurm tells when it ended.
+m_notify_interrupted() { # TIME: nothing served, or worked, from the end of m_before until then
+    m_is_told_of || return 0
+    if [ -z "$m_end" ]; then
+        m_end=$(m_slurm env SLURM_TIME_FORMAT=%s sacct -n -X -D -P -j "$m_before" -o End 2>/dev/null |
             grep '^[0-9][0-9]*$' | sort -n | tail -n 1)
     fi
     m_resumed=$(cat "$m_dir/resumed" 2>/dev/null) # a pause is no interruption
-    [ "${m_resumed:-0}" -le "${m_from:-0}" ] || m_from=$m_resumed
-    m_gap=$((m_started - ${m_from:-$m_started}))
+    [ "${m_resumed:-0}" -le "${m_end:-0}" ] || m_end=$m_resumed
+    m_gap=$(($1 - ${m_end:-$1}))
     [ "$m_gap" -lt "$m_notify_after" ] ||
-        m_notify interrupted "nothing ran for $m_gap s after link $2 (job $1) ended" "$m_gap"
+        m_notify interrupted "nothing $(m_is_service && echo served || echo ran) for $m_gap s after link $m_before_seg (job $m_before) ended" "$m_gap"
 }
 
-m_notify_start() { # of this link; before its earlier records are removed
-    [ -n "$m_notify_command" ] || return 0
-    if [ "$m_restart" -gt 0 ] && [ -e "$m_dir/start.$m_seg" ]; then
+m_is_told_of() { [ -n "$m_notify_command" ] && [ -n "$m_before" ]; }
+
+m_look_back() { # sets m_before and m_before_seg, the job that has ended before this one, and m_end
+    [ -z "$m_before" ] && [ -n "$m_notify_command" ] || return 0
+    if [ "$m_restart" -gt 0 ] && [ -z "$m_work" ] && [ -e "$m_dir/start.$m_seg" ]; then
         m_before=$m_job m_before_seg=$m_seg
     elif [ "$m_pred" -gt 0 ] && m_gone "$m_pred" $((m_seg - 1)); then
         m_before=$m_pred m_before_seg=$((m_seg - 1))
     else
         return 0
     fi
-    m_end=''
+    m_end='' m_look_at=0
     [ "$(m_read "link.$m_before_seg" job)" != "$m_before" ] || m_end=$(m_read "link.$m_before_seg" end)
-    m_notify_interrupted "$m_before" "$m_before_seg" "$m_end" &
-    m_look_at=0
 }
 
 # ---- The next link --------------------------------------------------------------------------------------------------
@@ -493,7 +496,7 @@ m_submit() ( # SEGMENT PREDECESSOR ARGUMENTS...: prints the job id
     m_sbatch_program=$(m_slurm sh -c 'command -v sbatch') || m_sbatch_program=sbatch
     m_forget_job
     cd "$m_submit_dir" 2>/dev/null || : # where it is not mounted, --chdir still says where to run
-    m_tag="mirage/1 chain=$m_chain seg=$1/$m_segments${m_length:+ of=$m_length} pred=$2 mode=$m_mode $m_wishes$(m_cost_word)"
+    m_tag="mirage/1 chain=$m_chain seg=$1/$m_segments${m_length:+ of=$m_length} pred=$2 mode=$m_mode $m_wishes$(m_cost_word)$(! m_is_service || printf ' ready=0')"
     m_answer=$(m_sbatch --parsable ${m_hold:+"$m_hold"} --comment="$m_tag${m_comment:+ -- $m_comment}" --dependency="afterany:$2$m_singleton" \
         "$m_dir/job.sh" "$@" 2>"$m_dir/.sbatch.$m_job") || exit 1
     m_answer=$(printf '%s\n' "$m_answer" | m_printed_id "mirage/1 chain=$m_chain seg=$1/.*")
@@ -501,16 +504,27 @@ m_submit() ( # SEGMENT PREDECESSOR ARGUMENTS...: prints the job id
     echo "$m_answer"
 )
 
-# What a handover of this chain costs: from the signal until the successor's program said in $MIRAGE_READY_FILE that it
-# goes on, after its start; the mean. Where none did, what the owner said.
-m_cost_word() {
+# The mean of this chain's links. In training, what a handover costs: from the signal until the successor's program said
+# in $MIRAGE_READY_FILE that it goes on. A service's start-up: from the start of a link until it was ready. Where no link
+# tells, what the owner said.
+m_measure_cost() { # sets m_cost
     m_sum=0 m_known=0
-    for m_entry in "$m_dir"/handover.*; do
-        m_from=$(m_read "${m_entry##*/}" asked)
-        m_to=$(date -r "$m_dir/ready.$(m_read "${m_entry##*/}" to)" +%s 2>/dev/null) && [ -n "$m_from" ] || continue
+    for m_entry in "$m_dir"/ready.*; do
+        m_to=${m_entry##*.}
+        if m_is_service; then m_from=$(m_read "start.$m_to" start); else m_from=$(m_asked_before "$m_to"); fi
+        m_to=$(date -r "$m_entry" +%s 2>/dev/null) && [ -n "$m_from" ] || continue
         m_sum=$((m_sum + m_to - m_from)) m_known=$((m_known + 1))
     done
     [ "$m_known" -eq 0 ] || m_cost=$((m_sum / m_known))
+}
+
+m_asked_before() { # SEGMENT: when the link from which it took over was asked to end
+    m_entry_of=$(grep -lx "to=$1" "$m_dir"/handover.* 2>/dev/null | head -n 1)
+    [ -z "$m_entry_of" ] || m_read "${m_entry_of##*/}" asked
+}
+
+m_cost_word() {
+    m_measure_cost
     [ -z "$m_cost" ] || [ "$m_cost" -lt 0 ] || [ "$m_cost" -gt 9999999 ] || printf ' cost=%s' "$m_cost" # as the tag takes it
 }
 
@@ -904,7 +918,7 @@ m_may_end() { # the predecessor has had its time. Sets m_by: what of it is used 
     ! m_overlap_is_used_up || return 0
     if [ "$m_handover_signal" = none ]; then
         m_by=
-        [ "$m_mode" = service ]
+        m_is_service
     else
         m_by=grace
         [ "$(m_now)" -ge $((m_asked_at + m_grace_now)) ]
@@ -959,21 +973,162 @@ m_cancel_passed() { # the link before may still wait, as a later one may start f
     done
 }
 
-m_is_healthy() {
-    if [ -z "$m_health_command" ]; then [ -e "$m_dir/ready.$m_seg" ]; return; fi
-    if sh -c "$m_health_command" >/dev/null 2>&1 </dev/null; then m_passed=$((m_passed + 1)); else m_passed=0; fi
+# ---- Is a service ready? --------------------------------------------------------------------------------------------
+
+m_is_service() { [ "$m_mode" = service ]; }
+
+m_bounded() { # SECONDS COMMAND...
+    m_bound=$1
+    shift
+    ! command -v timeout >/dev/null || set -- timeout -k 5 "$m_bound" "$@"
+    "$@"
+}
+
+# bash can open a connection, and is there wherever Slurm is. A server may listen on one of the node's names alone.
+m_answers() { # [PATH]: something accepts a connection to the service's port of this node, and answers 2xx or 3xx
+    for m_host in localhost "$(uname -n)"; do
+        # shellcheck disable=SC2016  # bash expands these
+        m_bounded "$m_port_limit" bash -c 'exec 3<>"/dev/tcp/$0/$1" || exit 1
+            [ -n "$2" ] || exit 0
+            printf "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n" "$2" "$0" >&3
+            read -r version code rest <&3
+            read -r -t 1 -N 65536 rest <&3 # else the server finds the connection broken
+            case $code in [23][0-9][0-9]*) ;; *) exit 1 ;; esac' \
+            "$m_host" "$m_health_port" "${1-}" </dev/null >/dev/null 2>&1 3<&- && return
+    done
+    return 1
+}
+
+m_settle_check() { # before the script starts: sets m_stranger and m_patience
+    m_stranger=''
+    m_measure_cost
+    m_patience=$((2 * (${m_cost:-0} > m_startup ? m_cost : m_startup)))
+    [ -n "$m_health_port" ] || return 0
+    if ! command -v bash >/dev/null; then
+        m_say "there is no bash here to ask port $m_health_port with"
+        m_health_port=
+    elif m_answers; then
+        m_stranger=1
+        m_say "another program answers on port $m_health_port of this node before the script has started: that does not count." \
+            "Let the script choose a port that is free and --health-command ask it, or submit with --exclusive"
+    fi
+}
+
+m_is_ready() {
+    if [ -n "$m_stranger" ]; then
+        m_answers || m_stranger=''
+        m_passed=0
+    elif [ -n "$m_health_port" ]; then
+        m_count_check m_answers "$m_health_path"
+    elif [ -n "$m_health_command" ]; then
+        m_count_check m_bounded "$m_command_limit" sh -c "$m_health_command" >/dev/null 2>&1 </dev/null
+    elif [ -e "$m_dir/ready.$m_seg" ]; then
+        return 0
+    else
+        m_by=startup
+        [ -z "$m_says_so" ] && [ "$(m_now)" -ge $((m_run_from + m_startup)) ]
+        return
+    fi
+    m_by=check
     [ "$m_passed" -ge "$m_health_count" ]
 }
 
-m_take_over_when_healthy() { # beside the user's service
-    m_passed=0 m_look_at=0
+m_count_check() { if "$@"; then m_passed=$((m_passed + 1)); else m_passed=0; fi; } # COMMAND...
+
+m_settle_wait() { # without a check: sets m_says_so, that the program creates $MIRAGE_READY_FILE, as in earlier links
+    [ -z "$m_health_port$m_health_command$m_says_so" ] || return 0
+    for m_entry in "$m_dir"/ready.*; do
+        [ ! -e "$m_entry" ] || grep -q '^by=' "$m_entry" || m_says_so=1
+    done
+    [ -n "$m_says_so" ] || m_say "no health check is given: this link counts as ready $m_startup s after its start, or once" \
+        "the script creates \$MIRAGE_READY_FILE (mirage-submit --health-http, --health-tcp, --startup)"
+}
+
+m_is_alone() { # no other link of the chain runs. Asks every ten seconds
+    [ "$(m_now)" -ge "$m_alone_at" ] || return 1
+    m_alone_at=$(($(m_now) + 10)) m_look_at=0
+    [ "$m_pred" -eq 0 ] || m_gone "$m_pred" $((m_seg - 1)) || return 1
+    m_read_last_writer
+    [ "${m_owner_job:-$m_job}" != "$m_job" ] || return 0
+    m_look_at=0
+    m_gone "$m_owner_job" "$m_owner_seg"
+}
+
+m_watch_service() { # beside the user's script
+    m_passed=0 m_took='' m_late='' m_alone_at=0
     m_ignore_signals
     trap - TERM
-    until [ "$m_pred" -eq 0 ] || m_gone "$m_pred" $((m_seg - 1)) || m_is_healthy || m_overlap_is_used_up; do
-        m_leave_if_over
+    m_settle_wait
+    until m_is_ready; do
+        if [ -z "$m_took" ]; then
+            m_leave_if_over
+            if m_is_alone || m_overlap_is_used_up; then m_take_over && m_took=1; fi
+        fi
+        [ -n "$m_late" ] || [ "$(m_now)" -lt $((m_run_from + m_patience)) ] || m_is_late
         sleep "$m_health_interval"
     done
-    m_take_over
+    m_note_ready
+    [ -n "$m_took" ] || m_take_over
+    until m_tag_ready; do sleep 20; done
+}
+
+m_is_late() { # twice the start-up is over. Beside a link that serves, two sets of nodes would be held for nothing
+    m_late=1
+    m_why="the service is not ready $m_patience s after its start (twice its start-up): look at $(m_check_words)"
+    if [ -n "$m_took" ]; then
+        m_say "$m_why. No other link of the chain runs, so this one goes on"
+        return
+    fi
+    m_give_up "$m_why"
+    m_leave 1 "$m_why. Another link of the chain runs on, and this one ends. If it needs longer, say so by --startup"
+}
+
+m_check_words() {
+    if [ -n "$m_stranger" ]; then echo "port $m_health_port, on which another program answers"
+    elif [ -n "$m_health_port" ]; then echo "port $m_health_port${m_health_path:+, page $m_health_path}, and at the script's own messages"
+    elif [ -n "$m_health_command" ]; then echo "--health-command, $m_health_command, which may take $m_command_limit s"
+    else echo "what should create \$MIRAGE_READY_FILE"; fi
+}
+
+m_give_up() { m_write "unready.$m_seg" "$1" 2>/dev/null || :; } # REASON
+
+m_note_ready() {
+    [ -e "$m_dir/ready.$m_seg" ] || m_write "ready.$m_seg" "by=$m_by" 2>/dev/null || :
+    m_touch "$m_dir/.up.$m_job"
+    m_look_back
+    m_notify_interrupted "$(m_now)" &
+}
+
+m_tag_ready() { # so others see by this job's comment since when it is ready. Succeeds once it stands there
+    m_tag=$(m_slurm squeue -h -a -j "$m_job" -o %k 2>/dev/null) || return 1
+    m_words=${m_tag%% -- *} m_at=$(date -r "$m_dir/ready.$m_seg" +%s 2>/dev/null) || return 0
+    case $m_words in
+        "mirage/1 chain=$m_chain seg=$m_seg/"*" ready=$m_at") return 0 ;;
+        "mirage/1 chain=$m_chain seg=$m_seg/"*) ;;
+        *) return 0 ;; # its owner took it out
+    esac
+    m_slurm scontrol update "JobId=$m_job" "Comment=${m_words%% ready=*} ready=$m_at${m_tag#"$m_words"}" >/dev/null 2>&1
+    return 1
+}
+
+# Its nodes are there, and the queue may be long. A link that dies too often gives up: other nodes may do better.
+m_starts_again() { # the user's service, which ended by itself with an error
+    m_is_service && [ "$m_how" = exit ] && [ "$m_on_failure" = continue ] && [ "$m_code" -ne 0 ] || return 1
+    [ -z "$m_terms" ] && [ ! -e "$m_dir/unready.$m_seg" ] && ! m_is_over && ! m_is_paused || return 1
+    m_read_last_writer
+    [ "${m_owner_seg:-0}" -le "$m_seg" ] || return 1
+    m_ran=$(($(m_now) - m_run_from)) m_deaths=$((m_deaths + 1))
+    [ ! -e "$m_dir/.up.$m_job" ] || [ "$m_ran" -lt "$m_min_runtime" ] || m_deaths=1
+    m_why="the service ended with exit code $m_code after $m_ran s"
+    if [ "$m_max_short" -gt 0 ] && [ "$m_deaths" -ge "$m_max_short" ]; then
+        m_say "$m_why, $m_deaths times in a row too soon (--max-short, --min-runtime): this link gives up"
+        m_give_up "$m_why"
+        return 1
+    fi
+    m_say "$m_why: it is started again in this job"
+    m_before=$m_job m_before_seg=$m_seg m_end=$(m_now)
+    sleep 1
+    ! m_must_end
 }
 
 # ---- The user's script ----------------------------------------------------------------------------------------------
@@ -1097,17 +1252,22 @@ m_ignore_signals() { # meant for the user's script, not for what runs beside it
     for m_signal in $m_signals; do trap '' "$m_signal"; done
 }
 
-m_start() { # ARGUMENTS...
+m_start() { # ARGUMENTS...: again, where a service died
+    rm -f "$m_dir/.up.$m_job"
+    ! m_is_service || m_settle_check
     export MIRAGE_CHAIN_ID="$m_chain" MIRAGE_SEGMENT="$m_seg" MIRAGE_SEGMENTS="$m_segments" MIRAGE_PRED_JOBID="$m_pred"
     export MIRAGE_CHAIN_DIR="$m_dir" MIRAGE_DONE_FILE="$m_done_file" MIRAGE_READY_FILE="$m_dir/ready.$m_seg"
     export MIRAGE_SCRIPT="$m_source"
     m_settle_session
     m_start_canary
-    m_work=$(m_now)
+    m_run_from=$(m_now)
+    m_work=${m_work:-$m_run_from}
     m_run_script "$@" <&3 3<&- &
     m_child=$! m_script=$!
     [ -z "$m_took_from" ] || m_note "$m_took_from" to "$m_seg"
     for m_signal in $m_early; do m_on_signal "$m_signal"; done
+    m_early=''
+    if m_is_service; then m_watch_service & m_helper=$!; fi
 }
 
 m_wait() { # sets m_code. A signal interrupts `wait`, and whether it did cannot be seen from its status alone
@@ -1120,6 +1280,12 @@ m_wait() { # sets m_code. A signal interrupts `wait`, and whether it did cannot 
         # only when the whole job is signalled; then the signal stands in for the script's exit code.
         kill -0 "$m_child" 2>/dev/null || return
     done
+}
+
+m_end_script() { # from beside it
+    kill -s TERM "$m_child" 2>/dev/null
+    sleep 30 >/dev/null 2>&1
+    kill -s KILL "$m_child" 2>/dev/null
 }
 
 m_stop_helpers() {
@@ -1151,6 +1317,7 @@ m_judge() { # sets m_how, m_swept and m_at_signal
     esac
     [ -n "$m_swept" ] || ! m_left_at_signal || m_at_signal=1
     if [ -n "$m_swept$m_at_signal" ]; then m_how="slurm"; else m_how="exit"; fi
+    [ "$m_code" -ne 0 ] || [ ! -e "$m_dir/unready.$m_seg" ] || m_code=1 # it was told to end, which is no success
 }
 
 m_record() { # HOW
@@ -1192,6 +1359,8 @@ m_conclude() { # HOW ARGUMENTS...: ends the chain, or makes sure that it goes on
         m_mark failed "$m_reason"
     elif m_is_done_by_exit; then
         m_mark "done" "link $m_seg ended by itself with exit code 0, and the chain has no --segments and no --total-time"
+    elif m_is_last && [ -e "$m_dir/unready.$m_seg" ]; then
+        m_mark failed "link $m_seg, the last one: $(cat "$m_dir/unready.$m_seg")"
     elif [ "$m_ending" = exit ] && m_is_last; then
         m_mark "done" "all $m_segments links have run"
         # mirage extend writes the length and looks for the mark then; this looks the other way round.
@@ -1218,7 +1387,7 @@ m_is_done_by_exit() {
 }
 
 m_say_if_not_ready() { # a training program that took over from a running link
-    [ -n "$m_took_from" ] && [ "$m_mode" = train ] && [ ! -e "$m_dir/ready.$m_seg" ] || return 0
+    [ -n "$m_took_from" ] && ! m_is_service && [ ! -e "$m_dir/ready.$m_seg" ] || return 0
     m_say "what this handover cost is not known, since the program did not create \$MIRAGE_READY_FILE after its start:" \
         "the chain goes on with what it knew (--handover-cost, else 10 min, at most a tenth of the limit)"
 }
@@ -1232,7 +1401,7 @@ m_finish() { # HOW ARGUMENTS...
         m_notify failed "link $m_next could not be queued; mirage resume $m_chain does it" 0
     m_add_reason
     m_report_used_up "$1"
-    rm -f "$m_dir/.sbatch.$m_job"
+    rm -f "$m_dir/.sbatch.$m_job" "$m_dir/.up.$m_job"
     m_set_exit_code "$m_code"
     exit "$m_exit_code"
 }
@@ -1247,7 +1416,7 @@ m_main() { # SEGMENT PREDECESSOR ARGUMENTS...
             ;;
     esac
     m_seg=$1 m_pred=$2 m_next=$(($1 + 1)) m_job=$SLURM_JOB_ID m_restart=${SLURM_RESTART_COUNT:-0} m_started=$(m_now)
-    m_child='' m_took_from='' m_queuer='' m_helper='' m_work='' m_look_at=0 m_swept='' m_at_signal='' m_cannot_wait='' m_unwritten='' m_saved='' m_stranded='' m_tagged='' m_left_steps=''
+    m_child='' m_before='' m_deaths=0 m_took_from='' m_queuer='' m_helper='' m_work='' m_look_at=0 m_swept='' m_at_signal='' m_cannot_wait='' m_unwritten='' m_saved='' m_stranded='' m_tagged='' m_left_steps=''
     shift 2
     m_watch_signals
     m_read_length
@@ -1255,8 +1424,9 @@ m_main() { # SEGMENT PREDECESSOR ARGUMENTS...
     m_read_last_writer
     m_leave_if_superseded
     m_leave_if_paused
-    m_notify_start
-    rm -f "$m_dir/link.$m_seg" "$m_dir/handover.$m_seg" "$m_dir/ready.$m_seg" # of this link before it was requeued
+    m_look_back
+    m_is_service || m_notify_interrupted "$m_started" &
+    rm -f "$m_dir/link.$m_seg" "$m_dir/handover.$m_seg" "$m_dir/ready.$m_seg" "$m_dir/unready.$m_seg" # of this link before it was requeued
     m_write_soon "start.$m_seg" "job=$m_job
 restart=$m_restart
 start=$m_started
@@ -1266,20 +1436,22 @@ err=$(readlink "/proc/$$/fd/2")" || m_leave 143 "asked to end before the work be
     if [ "$m_pred" -gt 0 ] && m_gone "$m_pred" $((m_seg - 1)); then m_leave_if_broken; fi
     if [ "$m_up_front" -eq 0 ]; then m_queue_next "$@" & m_queuer=$!; fi
     exec 3<&0
-    [ "$m_mode" = service ] || m_take_over || : # fails if this link must end
+    m_is_service || m_take_over || : # fails if this link must end
     if m_must_end; then
         m_say "asked to end before the work began"
         m_code=143
         m_finish early "$@"
     fi
-    m_start "$@"
-    if [ "$m_mode" = service ]; then m_take_over_when_healthy & m_helper=$!; fi
-    m_wait
-    m_look_at_canary
-    m_stop_helpers
-    m_judge
-    m_end_session
-    m_look_at_steps
+    while :; do
+        m_start "$@"
+        m_wait
+        m_look_at_canary
+        m_stop_helpers
+        m_judge
+        m_end_session
+        m_look_at_steps
+        m_starts_again || break
+    done
     m_say_if_not_ready
     m_finish "$m_how" "$@"
 }

@@ -19,6 +19,7 @@ from mirage.chain.command_line import OWN, OWN_WITH_VALUE, CommandLine, parse_re
 from mirage.chain.directives import directives
 from mirage.chain.durations import format_time_limit, parse_duration, parse_time_limit
 from mirage.chain.folder import chain_folder
+from mirage.chain.health import OF_SERVICES, parse_health
 from mirage.chain.length import UNTIL_DONE, links_in, most_links, of_time
 from mirage.chain.sbatch import (
     LONG_WITH_VALUE,
@@ -202,6 +203,9 @@ def settle(
         comment=_last(said, "comment") or "",
         failure=_failure(request.own, _limit_s(said)),
         handover=_handover(request.own, limit_signal, _last(said, "time")),
+        health=parse_health(
+            request.own, _number(request.own, "health-count", 3, 1, 1000), script.content
+        ),
         notify=_notify(request.own),
         limit_signal=limit_signal,
         limit_s=_limit_s(said),
@@ -484,13 +488,19 @@ def _links_needed(total_s: int, limit_s: int | None) -> int:
 
 def _mode(own: Mapping[str, str]) -> Mode:
     mode = _choice(own, "mode", "train", ("train", "service"))
-    if mode == "train" and (lost := own.keys() & {"health-command", "health-count"}):
-        raise InputError(f"--{lost.pop()} has no meaning without --mode service")
+    if mode == "train" and (lost := own.keys() & OF_SERVICES):
+        raise InputError(f"--{min(lost)} has no meaning without --mode service")
+    if mode == "service" and "handover-cost" in own:
+        raise InputError(
+            "--handover-cost has no meaning with --mode service: nothing is saved and read again."
+            " The time from its start until it is ready: --startup"
+        )
     return Mode(mode)
 
 
 def _failure(own: Mapping[str, str], limit_s: int | None) -> Failure:
-    action, has_count, count = own.get("on-failure", "stop").partition(":")
+    default = "stop" if _mode(own) is Mode.TRAIN else "continue"
+    action, has_count, count = own.get("on-failure", default).partition(":")
     if (action == "retry") != bool(has_count) or action not in {"stop", "continue", "retry"}:
         raise InputError(f"--on-failure: {own['on-failure']!r} is none of stop, continue, retry:N")
     retries = _number({"on-failure": count}, "on-failure", 0, 1, MAX_SEGMENTS) if has_count else 0
@@ -516,14 +526,11 @@ def _least_run_s(own: Mapping[str, str]) -> int | None:
 
 
 def _handover_cost_s(own: Mapping[str, str], time_limit: str | None, lead_s: int) -> int | None:
-    """None: its owner does not say."""
-    if "handover-cost" not in own:
+    """Of a service: its start-up. None: its owner does not say."""
+    name = "startup" if _mode(own) is Mode.SERVICE else "handover-cost"
+    if name not in own:
         return None
-    if _mode(own) is Mode.SERVICE:
-        raise InputError(
-            "--handover-cost has no meaning with --mode service: nothing is saved and read again"
-        )
-    cost_s = _duration(own, "handover-cost", 0)
+    cost_s = _duration(own, name, 0)
     try:
         limit_s = parse_time_limit(time_limit) if time_limit else None
     except ValueError:  # sbatch says so
@@ -531,9 +538,14 @@ def _handover_cost_s(own: Mapping[str, str], time_limit: str | None, lead_s: int
     run_s = expected_limit_s(limit_s, lead_s)
     if cost_s > MAX_WORD_S or (run_s is not None and cost_s >= max(run_s, 1)):
         until = " until its signal" if lead_s else ""
+        lost, wanted = (
+            ("never be ready", "the time from its start until it is ready")
+            if name == "startup"
+            else ("make no progress", "the time to save and to start again")
+        )
         raise InputError(
-            f"--handover-cost {own['handover-cost']}: a link of --time {time_limit or 'any'} would"
-            f" make no progress{until}: give the time to save and to start again"
+            f"--{name} {own[name]}: a link of --time {time_limit or 'any'} would"
+            f" {lost}{until}: give {wanted}"
         )
     return cost_s
 
@@ -549,8 +561,6 @@ def _handover(
         signal=_handover_signal(own["handover-signal"]) if "handover-signal" in own else default,
         grace_s=_duration(own, "handover-grace", 0) if "handover-grace" in own else None,
         max_overlap_s=None if overlap == "UNLIMITED" else _duration(own, "max-overlap", 0),
-        health_command=own.get("health-command", ""),
-        health_count=_number(own, "health-count", 3, 1, 1000),
         cost_s=_handover_cost_s(own, time_limit, limit_signal.lead_s if limit_signal else 0),
     )
 

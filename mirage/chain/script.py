@@ -18,9 +18,11 @@ from mirage.chain.batch_script import UserScript
 from mirage.chain.folder import DONE, JOB_SCRIPT, USER_SCRIPT, then_script
 from mirage.chain.sbatch import SbatchOption
 from mirage.chain.tag import ChainTag, format_tag, format_wishes
-from mirage.domain import SIGNAL_SLACK_S, USED_UP_EXIT, Mode, Penalties
+from mirage.domain import SIGNAL_SLACK_S, USED_UP_EXIT, Mode, Penalties, assumed_handover_s
 
-HEALTH_INTERVAL_S = 5
+HEALTH_INTERVAL_S = 2
+PORT_LIMIT_S, COMMAND_LIMIT_S = 5, 30
+"""A check of a port, and the user's --health-command, may take so long."""
 NOTIFY_LIMIT_S = 60
 """The user's --notify command may run for so long."""
 LEAST_GRACE_S = 300
@@ -68,10 +70,28 @@ class Handover:
     """
     max_overlap_s: int | None = None
     """Both run together at most this long; None: no limit."""
-    health_command: str = ""
-    health_count: int = 3
     cost_s: int | None = None
-    """Time that a `train` chain loses by one handover, until it is measured; None: not known."""
+    """Until the chain has measured it: time that a `train` chain loses by one handover, or from a
+    service's start until it is ready; None: not known.
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """When a service is ready, and for how much of the time it should be."""
+
+    command: str = ""
+    """Exits with 0 once it is."""
+    port: int = 0
+    """Of its node: ready once that accepts a connection; 0: none is asked."""
+    path: str = ""
+    """Of a page on that port: ready once the answer is 2xx or 3xx."""
+    count: int = 3
+    """Checks in a row that must pass."""
+    says_so: bool = False
+    """The script creates `$MIRAGE_READY_FILE`."""
+    uptime: float | None = None
+    """Share of the time; None: the default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +160,7 @@ class ChainSettings:
     """The user's own."""
     failure: Failure = Failure()
     handover: Handover = Handover()
+    health: Health = Health()
     notify: Notify = Notify()
     limit_signal: LimitSignal | None = None
     limit_s: int | None = None
@@ -166,6 +187,12 @@ class ChainSettings:
     """Of the user's environment: what Slurm replaces inside a job."""
     then: tuple[Then, ...] = ()
 
+    @property
+    def startup_s(self) -> int:
+        """Of a service, until the chain has measured it."""
+        said_s = self.handover.cost_s
+        return assumed_handover_s(self.limit_s) if said_s is None else said_s
+
 
 def link_command(settings: ChainSettings, segment: int, predecessor: str = "") -> list[str]:
     """The sbatch command line of a link. ``predecessor``: the job id of the one before, or what
@@ -183,7 +210,9 @@ def link_command(settings: ChainSettings, segment: int, predecessor: str = "") -
         lead_s=settings.limit_signal.lead_s if settings.limit_signal else 0,
         time_min_s=settings.time_min_s,
         least_run_s=settings.failure.least_run_s,
+        uptime=settings.health.uptime,
         handover_s=settings.handover.cost_s,
+        ready_s=0 if settings.mode is Mode.SERVICE else None,
     )
     comment = format_tag(tag, settings.comment).replace(
         f"pred={_UNKNOWN_JOB}", f"pred={predecessor}", 1
@@ -282,6 +311,7 @@ def _values(settings: ChainSettings) -> dict[str, object]:
             limit.lead_s if limit else 0,
             settings.time_min_s,
             settings.failure.least_run_s,
+            settings.health.uptime,
         ),
         "m_comment": settings.comment,
         "m_ahead": settings.ahead,
@@ -304,7 +334,7 @@ def _values(settings: ChainSettings) -> dict[str, object]:
 
 def _rules(settings: ChainSettings) -> dict[str, object]:
     """Of failures, handovers and notifications."""
-    failure, handover = settings.failure, settings.handover
+    failure, handover, health = settings.failure, settings.handover, settings.health
     return {
         "m_on_failure": failure.action,
         "m_retries": failure.retries,
@@ -315,9 +345,15 @@ def _rules(settings: ChainSettings) -> dict[str, object]:
         "m_grace": "" if handover.grace_s is None else handover.grace_s,
         "m_least_grace": LEAST_GRACE_S,
         "m_max_overlap": "" if handover.max_overlap_s is None else handover.max_overlap_s,
-        "m_health_command": handover.health_command,
-        "m_health_count": handover.health_count,
+        "m_startup": settings.startup_s,
+        "m_health_command": health.command,
+        "m_health_port": health.port or "",
+        "m_health_path": health.path,
+        "m_health_count": health.count,
+        "m_says_so": "1" if health.says_so else "",
         "m_health_interval": HEALTH_INTERVAL_S,
+        "m_port_limit": PORT_LIMIT_S,
+        "m_command_limit": COMMAND_LIMIT_S,
         "m_notify_command": settings.notify.command,
         "m_notify_after": settings.notify.after_s,
         "m_notify_limit": NOTIFY_LIMIT_S,

@@ -15,6 +15,7 @@ from mirage import __version__
 from mirage.chain.batch_script import UserScript, parse_script
 from mirage.chain.command_line import CommandLine, parse_request
 from mirage.chain.folder import read_then
+from mirage.chain.health import health_note
 from mirage.chain.length import UNTIL_DONE, in_words
 from mirage.chain.nesting import check_nesting, submits_itself
 from mirage.chain.request import (
@@ -62,10 +63,16 @@ how a link takes over if its predecessor still runs:
   --handover-grace D        then it is cancelled after D; default: twice this chain's longest checkpoint, 5min at least
   --handover-cost D         train: time lost by one handover, until the chain's own tell it (10min)
   --max-overlap D           both run together at most for D (UNLIMITED)
-  --health-command CMD      service: exits 0 when the new link works; without it, SCRIPT creates $MIRAGE_READY_FILE
-  --health-count N          so many times in a row (3)
+when a service is ready (without a check: --startup after its start, or once SCRIPT creates $MIRAGE_READY_FILE):
+  --health-http PORT/path   the page on this port of its node answers 2xx or 3xx
+  --health-tcp PORT         the port of its node accepts a connection
+  --health-command CMD      the command exits with 0
+  --health-count N          checks in a row that must pass (3)
+  --startup D               time from a link's start until it is ready, until the chain's own tell it (10min)
+  --uptime P%               share of the time for which a link should be ready (99.9%)
 when it ends early:
-  --on-failure A            a link exits with an error: stop (default), continue, or retry:N (N in a row may fail)
+  --on-failure A            a link exits with an error: stop (default of train), retry:N (N in a row may fail), or
+                            continue (default of service, whose SCRIPT then starts again on the same nodes)
   --min-runtime D           shorter links are suspect (1min; for handovers a quarter of the limit) ...
   --max-short N             ... and N of them in a row end the chain (3; 0: never)
   --done-file PATH          the work is done when this file exists; default: $MIRAGE_DONE_FILE, or run `mirage done`
@@ -179,6 +186,8 @@ def prepare(request: CommandLine, ask: Ask, program: str) -> PreparedChain:
         slurm_bin=_folder_of_sbatch(),
         chain_id=new_chain_id(),
     )
+    if note := health_note(settings):
+        print(f"{program}: note: {note}", file=sys.stderr)
     return PreparedChain(request, settings, script)
 
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from urllib.request import urlopen
 
 import pytest
 
@@ -34,15 +39,34 @@ log resumed
 sleep 900 & wait $!
 """
 SERVICE = """#!/bin/sh
-#SBATCH -N1 -t5 -o /dev/null
+#SBATCH -N1 -t5 -o serve.log --open-mode=append
 log() { echo "$MIRAGE_SEGMENT $1" >>"$HOME/log.$MIRAGE_CHAIN_ID"; }
-trap 'log stopped; exit 0' TERM
 log up
-sleep 3
-log ready
-touch "$MIRAGE_READY_FILE"
-sleep 300 & wait $!
+sleep 8
+log serves
+echo $$ >"$HOME/server.$MIRAGE_SEGMENT"
+exec python3 -m http.server $((PORT + MIRAGE_SEGMENT)) 2>/dev/null
 """
+# The nodes here are one machine: so each link has a port of its own, and none has the one of --health-http.
+ASKS = "python3 -c \"import urllib.request as u; u.urlopen('http://localhost:$((PORT+MIRAGE_SEGMENT))')\""
+
+
+class Client(threading.Thread):
+    """Asks each second, from outside, whether any link of a service answers."""
+
+    def __init__(self, ports: Sequence[int]) -> None:
+        super().__init__(daemon=True)
+        self.ports, self.silent_s, self.stop_asked = ports, 0, threading.Event()
+
+    def run(self) -> None:
+        while not self.stop_asked.wait(1):
+            self.silent_s += not any(map(answers, self.ports))
+
+
+def answers(port: int) -> bool:
+    with suppress(OSError), urlopen(f"http://localhost:{port}", timeout=3):
+        return True
+    return False
 
 
 def log_of(site, chain):
@@ -83,12 +107,34 @@ def test_a_training_chain_hands_over_checkpoint_first_and_ends_with_mirage_done(
         service.wait_for(chain, "done", 60)
 
 
-def test_a_service_is_ready_before_the_old_one_stops(site, service):
+def test_a_service_answers_through_handovers_and_soon_after_its_server_is_killed(site, service):
+    port = next(
+        port for port in range(21000, 30000, 10) if not any(map(answers, range(port, port + 4)))
+    )
+    client = Client([port + segment for segment in (1, 2, 3)])
+    words = (f"--export=ALL,PORT={port}", f"--health-command={ASKS}", "--health-count=1")
+    service.configure(lead_s=3600)
     with service.running():
-        chain, _ = start(site, "--segments=2", "--mode=service", script=SERVICE)
-        until(lambda: "1 stopped" in log_of(site, chain), 90, "the old one to stop")
-    log = log_of(site, chain)
-    assert log.index("2 up") < log.index("2 ready") < log.index("1 stopped")
+        chain, jobs = start(
+            site, "--mode=service", "--segments=3", "--up-front", *words, script=SERVICE
+        )
+        until(lambda: answers(port + 1), 90, "the first link's answer")
+        client.start()
+        until(lambda: "3 serves" in log_of(site, chain), 180, "the third link")
+        until(lambda: site.state(jobs[1]) == "COMPLETED", 60, "the second link's end")
+    by_handovers_s = client.silent_s
+    until(lambda: site.job(jobs[2])["ready"] != "0", 60, "the third link's own word")
+    pid = int((site.home(ALICE) / "server.3").read_text())
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: log_of(site, chain).count("3 serves") == 2, 60, "the server's second start")
+    until(lambda: answers(port + 3), 60, "its answer")
+    client.stop_asked.set()
+    client.join(30)
+    print(
+        f"silent {by_handovers_s} s in two handovers, {client.silent_s - by_handovers_s} s once killed"
+    )
+    assert by_handovers_s == 0
+    assert site.state(jobs[2]) == "RUNNING"
 
 
 def test_two_singleton_chains_of_one_name_never_run_beside_each_other(site, service):

@@ -30,6 +30,7 @@ from mirage.chain.script import (
     ChainSettings,
     Failure,
     Handover,
+    Health,
     LimitSignal,
     Then,
     build_job_script,
@@ -1780,9 +1781,7 @@ def test_a_link_that_slurm_ends_in_its_prologue_has_not_failed(
 
 @every_shell
 def test_a_service_starts_at_once_and_ends_the_old_one_when_it_is_healthy(rig: Rig) -> None:
-    change(
-        rig, mode=Mode.SERVICE, handover=Handover(health_command="[ -e healthy ]", health_count=1)
-    )
+    change(rig, mode=Mode.SERVICE, health=Health(command="[ -e healthy ]", count=1))
     rig.script(TRAINING)
     start_first(rig)
     rig.start(2, 12, 11)

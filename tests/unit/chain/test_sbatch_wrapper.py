@@ -207,8 +207,9 @@ def test_a_script_with_mirage_lines_starts_a_chain_and_answers_as_sbatch_does(si
     site.real.write_text(SUBMITTING)
     code, out, err, _seen = site.seen(site.wrapper, [b"-N2", b"chain.sh", b"arg"])
     assert (code, out) == (0, b"Submitted batch job 101\n"), err
-    assert err.startswith(b"mirage: chain ")
-    told, nobody_watches = err.splitlines()
+    no_check, told, nobody_watches = err.splitlines()
+    assert b"no health check is given" in no_check
+    assert told.startswith(b"mirage: chain ")
     assert told.endswith(
         b"3 time limits (at most 12 links); jobs 101 102, then each link queues the next"
     )

@@ -366,6 +366,62 @@ def test_the_options_reach_the_job(site: Site) -> None:
     assert {name: got[name] for name in expected} == expected
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--health-http=8000/v1/health"], {"port": "8000", "path": "/v1/health"}),
+        (["--health-tcp", "22"], {"port": "22", "path": "''"}),
+        (["--startup=8min"], {"startup": "480", "cost": "480"}),
+        (["--time=1:00:00"], {"startup": "360", "on_failure": "continue"}),
+        (["--on-failure=stop"], {"startup": "360", "on_failure": "stop"}),
+    ],
+)
+def test_when_a_service_is_ready_reaches_the_job(
+    site: Site, words: list[str], expected: dict[str, str]
+) -> None:
+    main(["--mode=service", *words, "train.sbatch"])
+    got = values(site)
+    names = {"port": "health_port", "path": "health_path"}
+    assert {name: got[f"m_{names.get(name, name)}"] for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "uptime", "startup_s"),
+    [
+        (["--uptime=99.9%", "--startup=90s"], 0.999, 90),
+        (["--uptime", "99.95"], 0.9995, None),
+        ([], None, None),
+    ],
+)
+def test_the_up_time_and_the_start_up_stand_in_the_tag(
+    site: Site, words: list[str], uptime: float | None, startup_s: int | None
+) -> None:
+    main(["--mode=service", "--segments=2", *words, "train.sbatch"])
+    tags = [parse_tag(option(call, "comment")) for call in site.sbatch_calls()]
+    told = [(tag.uptime, tag.handover_s, tag.ready_s) for tag in tags if tag]
+    assert told == [(uptime and pytest.approx(uptime), startup_s, 0)] * 2
+    assert ("up=" in values(site)["m_wishes"]) is (uptime is not None)
+
+
+@pytest.mark.parametrize(
+    ("words", "body", "is_told"),
+    [
+        ([], "", True),
+        (["--health-tcp=8000"], "", False),
+        (["--health-command=true"], "", False),
+        ([], 'touch "$MIRAGE_READY_FILE"\n', False),
+    ],
+    ids=["none", "port", "command", "ready file"],
+)
+def test_a_service_without_a_check_is_told_when_it_counts_as_ready(
+    site: Site, capsys: pytest.CaptureFixture[str], words: list[str], body: str, is_told: bool
+) -> None:
+    site.write("train.sbatch", SCRIPT + body)
+    assert main(["--mode=service", *words, "train.sbatch"]) == 0
+    line = "no health check is given, so each link counts as ready 6 min after its start"
+    assert (line in capsys.readouterr().err) is is_told
+
+
 # ---- Where the script is
 
 
@@ -566,6 +622,33 @@ def test_every_option_of_the_manual_is_in_the_table() -> None:
             ["--segments=2", "--handover-cost=5min", "--mode=service", "train.sbatch"],
             "--handover-cost has no meaning with --mode service",
         ),
+        (
+            ["--mode=service", "--uptime=120%", "train.sbatch"],
+            "'120%' is not a percentage from 50%",
+        ),
+        (["--mode=service", "--uptime=0.999", "train.sbatch"], "such as 99.9%"),
+        (
+            ["--mode=service", "--uptime=99%", "--penalty-overlap=2", "train.sbatch"],
+            "give either --uptime or --penalty-overlap",
+        ),
+        (["--uptime=99%", "train.sbatch"], "--uptime has no meaning without --mode service"),
+        (["--startup=5min", "train.sbatch"], "--startup has no meaning without --mode service"),
+        (
+            ["--mode=service", "--startup=1h", "train.sbatch"],
+            "--startup 1h: a link of --time 1:00:00 would never be ready",
+        ),
+        (["--mode=service", "--health-http=foo", "train.sbatch"], "'foo' is not PORT/path"),
+        (["--mode=service", "--health-http=8000", "train.sbatch"], "'8000' is not PORT/path"),
+        (
+            ["--mode=service", "--health-http=70000/up", "train.sbatch"],
+            "--health-http: '70000' is no port: expected 1 to 65535",
+        ),
+        (["--mode=service", "--health-tcp=http", "train.sbatch"], "'http' is no port"),
+        (
+            ["--mode=service", "--health-tcp=1", "--health-command=true", "train.sbatch"],
+            "give one of --health-command and --health-tcp",
+        ),
+        (["--mode=service", "--health-count=2", "train.sbatch"], "no meaning without a check"),
         (
             ["--segments=2", "--handover-cost=soon", "train.sbatch"],
             "--handover-cost: 'soon' is not a duration",

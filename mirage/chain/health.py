@@ -1,0 +1,91 @@
+"""When a service is ready, as `mirage-submit` is told: `--health-command`, `--health-http`,
+`--health-tcp`, `--startup`, and `--uptime`, the share of the time for which it should be.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from mirage.chain.durations import format_duration
+from mirage.chain.script import ChainSettings, Health
+from mirage.domain import Mode
+from mirage.errors import InputError
+
+OF_SERVICES = frozenset(
+    {"health-command", "health-http", "health-tcp", "health-count", "startup", "uptime"}
+)
+"""Options that say nothing to a `train` chain."""
+_CHECKS = ("health-command", "health-http", "health-tcp")
+_READY_FILE = b"MIRAGE_READY_FILE"
+_PAGE = re.compile(r"(\d{1,5})(/[!-~]*)", re.ASCII)
+_PERCENT = re.compile(r"(\d{1,3}(?:\.\d{1,3})?)%?", re.ASCII)
+_LEAST_UPTIME, _MOST_UPTIME = 50.0, 99.999
+
+
+def parse_health(own: Mapping[str, str], count: int, script: bytes) -> Health:
+    """What Mirage's options say. ``script``: the user's, which may create the ready file itself.
+
+    InputError: an option's value is wrong, or two options exclude one another.
+    """
+    if len(given := [f"--{name}" for name in _CHECKS if name in own]) > 1:
+        raise InputError(f"give one of {' and '.join(given)}: one check tells when it is ready")
+    if "health-count" in own and not given:
+        raise InputError(
+            "--health-count has no meaning without a check:"
+            " --health-command, --health-http or --health-tcp"
+        )
+    port, path = _page(own["health-http"]) if "health-http" in own else (0, "")
+    if "health-tcp" in own:
+        port = _port("health-tcp", own["health-tcp"], "8000")
+    return Health(
+        command=own.get("health-command", ""),
+        port=port,
+        path=path,
+        count=count,
+        says_so=_READY_FILE in script,
+        uptime=_uptime(own) if "uptime" in own else None,
+    )
+
+
+def _page(text: str) -> tuple[int, str]:
+    match = _PAGE.fullmatch(text)
+    if not match:
+        raise InputError(
+            f"--health-http: {text!r} is not PORT/path, such as 8000/health (for https, use"
+            " --health-command)"
+        )
+    return _port("health-http", match[1], "8000/health"), match[2]
+
+
+def _port(option: str, text: str, example: str) -> int:
+    if not re.fullmatch(r"\d{1,5}", text, re.ASCII) or not 1 <= int(text) <= 65535:
+        raise InputError(
+            f"--{option}: {text!r} is no port: expected 1 to 65535, as in --{option} {example}"
+        )
+    return int(text)
+
+
+def _uptime(own: Mapping[str, str]) -> float:
+    text = own["uptime"]
+    match = _PERCENT.fullmatch(text)
+    if not match or not _LEAST_UPTIME <= float(match[1]) <= _MOST_UPTIME:
+        raise InputError(
+            f"--uptime: {text!r} is not a percentage from {_LEAST_UPTIME:.0f}% to {_MOST_UPTIME}%,"
+            " such as 99.9%"
+        )
+    if penalty := next((f"--{name}" for name in own if name.startswith("penalty-")), ""):
+        raise InputError(f"give either --uptime or {penalty}: both say what an interruption costs")
+    return round(float(match[1]) / 100, 5)
+
+
+def health_note(settings: ChainSettings) -> str:
+    """One line for the owner of a service that gives no check; empty: there is nothing to say."""
+    health = settings.health
+    if settings.mode is Mode.TRAIN or health.command or health.port or health.says_so:
+        return ""
+    return (
+        "no health check is given, so each link counts as ready"
+        f" {format_duration(settings.startup_s)} after its start (--startup), or once it creates"
+        " $MIRAGE_READY_FILE. To have it checked: --health-http PORT/path or --health-tcp PORT"
+    )

@@ -1,0 +1,323 @@
+"""job.sh in chains of services: when a link is ready, what follows from that, and a server that dies."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+
+import pytest
+
+from mirage.chain.folder import over_marker, read_link
+from mirage.chain.script import Failure, Handover, Health, Notify
+from mirage.domain import Mode
+from tests.unit.chain import test_job_sh
+from tests.unit.chain.test_job_sh import (
+    PATIENCE_S,
+    TAG,
+    Rig,
+    change,
+    every_shell,
+    start_first,
+    trace,
+    wait_until,
+)
+from tests.unit.chain.test_job_sh_lifecycle import TELL, told
+
+pytestmark = pytest.mark.flaky(reruns=1)
+"""Real shells and signals in real time: a busy machine can move what comes first. A rerun is shown."""
+
+rig = test_job_sh.rig
+SERVER = r"""
+trap 'echo "$MIRAGE_SEGMENT stops" >>trace; exit 0' TERM
+echo "$MIRAGE_SEGMENT starts" >>trace
+while :; do sleep 0.1; done
+"""
+PAGES = """
+import http.server, os, sys
+
+class Pages(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(204 if self.path == "/health" and os.path.exists("healthy") else 503)
+        self.end_headers()
+
+http.server.HTTPServer(("localhost", int(sys.argv[1])), Pages).serve_forever()
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        return int(free.getsockname()[1])
+
+
+def serve(rig: Rig, body: str = SERVER, **changes: object) -> None:
+    change(rig, mode=Mode.SERVICE, **changes)
+    rig.script(body)
+
+
+def pages(rig: Rig, port: int) -> str:
+    """Link 1 is a server that a test need not ask; the later ones answer on this port."""
+    (rig.root / "pages.py").write_text(PAGES)
+    other = f'echo "$MIRAGE_SEGMENT starts" >>trace; exec python3 pages.py {port} 2>/dev/null'
+    return f'[ "$MIRAGE_SEGMENT" = 1 ] || {{ {other}; }}\n{SERVER}'
+
+
+def answers(port: int) -> bool:
+    with socket.socket() as link:
+        return link.connect_ex(("localhost", port)) == 0
+
+
+def started(rig: Rig) -> subprocess.Popen[str]:
+    """Link 2, once its script runs beside link 1."""
+    start_first(rig)
+    link = rig.start(2, 12, 11)
+    wait_until(lambda: "2 starts" in trace(rig))
+    return link
+
+
+# ---- Ready
+
+
+@every_shell
+def test_a_page_tells_when_a_service_is_ready(rig: Rig) -> None:
+    port = free_port()
+    serve(rig, pages(rig, port), health=Health(port=port, path="/health", count=1))
+    started(rig)
+    wait_until(lambda: answers(port))
+    wait_until(lambda: len(rig.log("squeue")) > 3)
+    assert not (rig.folder / "ready.2").exists(), "503 is not ready"
+    (rig.root / "healthy").touch()
+    wait_until(lambda: "1 stops" in trace(rig))
+    assert (rig.folder / "ready.2").read_text() == "by=check\n"
+
+
+@every_shell
+def test_a_port_tells_when_a_service_is_ready(rig: Rig) -> None:
+    port = free_port()
+    serve(rig, pages(rig, port), health=Health(port=port, count=1))
+    started(rig)
+    wait_until(lambda: "1 stops" in trace(rig))
+    assert (rig.folder / "ready.2").read_text() == "by=check\n"
+
+
+BASH = """#!/bin/sh
+"{bash}" "$@"
+code=$?
+echo "$code" >>"$FAKE/bash.log"
+exit "$code"
+"""
+
+
+def test_a_port_that_another_program_answers_on_does_not_count(rig: Rig) -> None:
+    port = free_port()
+    serve(rig, health=Health(port=port, count=1))
+    (rig.root / "bin" / "bash").write_text(BASH.format(bash=shutil.which("bash")))
+    (rig.root / "bin" / "bash").chmod(0o755)
+    (rig.root / "pages.py").write_text(PAGES)
+    with socket.create_server(("localhost", port)):
+        link = rig.start(1, 11)
+        assert link.stderr
+        assert f"another program answers on port {port} of this node" in link.stderr.readline()
+        wait_until(lambda: rig.log("bash").count("0") > 2)
+        assert not (rig.folder / "ready.1").exists()
+    wait_until(lambda: rig.log("bash")[-2:] == ["1", "1"])  # gone, under both names of the node
+    own = subprocess.Popen(["python3", "pages.py", str(port)], cwd=rig.root)
+    try:
+        wait_until(lambda: (rig.folder / "ready.1").exists())
+    finally:
+        own.kill()
+        own.wait()
+
+
+@pytest.mark.parametrize("is_said", [True, False], ids=["--startup", "default"])
+def test_a_service_without_a_check_is_ready_its_start_up_after_its_start(
+    rig: Rig, is_said: bool
+) -> None:
+    changes: dict[str, object] = (
+        {"handover": Handover(cost_s=2)} if is_said else {"limit_s": 20}
+    )  # a tenth of the limit
+    serve(rig, **changes)
+    link = started(rig)
+    wait_until(lambda: "1 stops" in trace(rig))
+    assert (rig.folder / "ready.2").read_text() == "by=startup\n"
+    assert link.stderr
+    assert "this link counts as ready 2 s after its start" in link.stderr.readline()
+
+
+@every_shell
+@pytest.mark.parametrize(
+    ("health", "words"),
+    [
+        (Health(command="false"), "--health-command, false"),
+        (Health(command="sleep 1000"), "which may take 1 s"),
+        (Health(port=1, path="/up"), "port 1, page /up"),
+        (Health(says_so=True), "what should create $MIRAGE_READY_FILE"),
+    ],
+    ids=["fails", "hangs", "no port", "no file"],
+)
+def test_a_link_that_never_gets_ready_leaves_the_one_that_serves(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, health: Health, words: str
+) -> None:
+    monkeypatch.setattr("mirage.chain.script.COMMAND_LIMIT_S", 1)
+    serve(rig, health=health, handover=Handover(cost_s=2), failure=Failure(action="continue"))
+    _out, err = started(rig).communicate(timeout=PATIENCE_S)
+    assert trace(rig) == ["1 starts", "2 starts", "2 stops"]
+    assert "the service is not ready 4 s after its start (twice its start-up): look at" in err
+    assert words in err
+    assert "Another link of the chain runs on, and this one ends" in err
+    record = read_link(rig.folder, 2)
+    assert record
+    assert (record.how, record.exit_code) == ("exit", 1)
+    assert over_marker(rig.folder) is None
+    assert (rig.folder / "queued.3").exists()
+
+
+def test_a_link_that_serves_alone_goes_on_though_it_is_not_ready(rig: Rig) -> None:
+    serve(rig, health=Health(command="[ -e healthy ]", count=1), handover=Handover(cost_s=1))
+    start_first(rig)
+    link = rig.running[-1]
+    assert link.stderr
+    assert "No other link of the chain runs, so this one goes on" in link.stderr.readline()
+    (rig.root / "healthy").touch()
+    wait_until(lambda: (rig.folder / "ready.1").exists())
+
+
+def test_links_that_were_never_ready_are_a_crash_loop(rig: Rig) -> None:
+    failure = Failure(action="continue", max_short=2)
+    serve(rig, health=Health(command="false"), handover=Handover(cost_s=1), failure=failure)
+    start_first(rig)
+    (rig.folder / "start.1").write_text("job=11\nstart=1\n")
+    for segment, job in ((2, 12), (3, 13)):
+        rig.queue(job + 1, segment + 1, job)
+        rig.run(segment, job, job - 1)
+    assert over_marker(rig.folder) == (
+        "failed",
+        "crash loop: 2 links in a row (--max-short) ran for less than 60 s each (--min-runtime),"
+        " or did not become ready",
+    )
+    assert "1 stops" not in trace(rig)
+
+
+def test_a_last_link_that_was_never_ready_is_no_success(rig: Rig) -> None:
+    serve(rig, health=Health(command="false"), handover=Handover(cost_s=1), segments=2)
+    start_first(rig)
+    rig.run(2, 12, 11)
+    assert (over_marker(rig.folder) or ("",))[0] == "failed"
+
+
+def test_a_link_that_passes_a_waiting_one_leaves_the_running_one_until_it_is_ready(
+    rig: Rig,
+) -> None:
+    serve(rig, health=Health(command="[ -e healthy ]", count=1))
+    start_first(rig)
+    rig.queue(13, 3, 12)
+    rig.start(3, 13, 12)  # link 2 still waits
+    wait_until(lambda: "3 starts" in trace(rig))
+    wait_until(lambda: len(rig.log("squeue")) > 3)
+    assert "1 stops" not in trace(rig)
+    (rig.root / "healthy").touch()
+    wait_until(lambda: "1 stops" in trace(rig))
+    wait_until(lambda: "--state=PENDING 12" in rig.log("scancel"))
+
+
+@every_shell
+@pytest.mark.parametrize(
+    ("before", "own"), [(0, ""), (5, " -- ready=mine -- x")], ids=["first run", "requeued"]
+)
+def test_the_tag_tells_since_when_a_link_is_ready(rig: Rig, before: int, own: str) -> None:
+    serve(rig, health=Health(command="true", count=1))
+    rig.start(1, 11)
+    with (rig.fake / "queue").open("w") as queue:
+        queue.write(f"11 RUNNING {TAG.format(1, 0)} ready={before}{own}\n")
+    wait_until(lambda: any("ready=" in line for line in rig.log("scontrol")))
+    ready_s = int((rig.folder / "ready.1").stat().st_mtime)
+    assert rig.log("scontrol")[0] == (
+        f"update JobId=11 Comment={TAG.format(1, 0)} ready={ready_s}{own}"
+    )
+
+
+def test_the_tag_tells_the_start_up_that_the_chains_own_links_took(rig: Rig) -> None:
+    serve(rig, "true", handover=Handover(cost_s=900))
+    for segment, (start_s, ready_s) in {5: (1000, 1100), 6: (2000, 2300)}.items():
+        (rig.folder / f"start.{segment}").write_text(f"job=5\nstart={start_s}\n")
+        (rig.folder / f"ready.{segment}").touch()
+        os.utime(rig.folder / f"ready.{segment}", (ready_s,) * 2)
+    (rig.folder / "start.7").write_text("job=7\nstart=3000\n")  # never ready
+    rig.run(1, 11)
+    words = (rig.fake / "sbatch.args").read_text()
+    assert " cost=200 ready=0\n" in words
+
+
+def test_an_interruption_lasts_until_a_service_is_ready(rig: Rig) -> None:
+    serve(
+        rig,
+        health=Health(command="[ -e healthy ]", count=1),
+        notify=Notify(TELL, after_s=600),
+    )
+    (rig.folder / "link.1").write_text("job=11\nend=1000\nhow=slurm\n")
+    (rig.folder / "start.1").write_text("job=11\nstart=1\n")
+    (rig.fake / "state.11").write_text("TIMEOUT\n")
+    rig.start(2, 12, 11)
+    wait_until(lambda: "2 starts" in trace(rig))
+    assert told(rig) == []
+    (rig.root / "healthy").touch()
+    wait_until(lambda: told(rig))
+    (line,) = told(rig)
+    gap_s = int(line.rpartition("|")[2])
+    assert line.startswith(f"interrupted|nothing served for {gap_s} s after link 1 (job 11) ended|")
+    assert abs(1000 + gap_s - (rig.folder / "ready.2").stat().st_mtime) < 5
+
+
+# ---- A server that dies
+
+
+@every_shell
+def test_a_server_that_is_killed_starts_again_on_its_nodes(rig: Rig) -> None:
+    serve(
+        rig,
+        f"echo $$ >>pids\n{SERVER}",
+        health=Health(command="true", count=1),
+        failure=Failure(action="continue"),
+    )
+    link = rig.start(1, 11)
+    wait_until(lambda: (rig.folder / "ready.1").exists())
+    ready_s = (rig.folder / "ready.1").stat().st_mtime_ns
+    os.kill(int((rig.root / "pids").read_text()), signal.SIGKILL)
+    wait_until(lambda: trace(rig) == ["1 starts", "1 starts"])
+    assert link.stderr
+    line = next(
+        line for line in link.stderr if line.startswith("mirage: ")
+    )  # after the shell's own
+    assert "exit code 137" in line
+    assert "it is started again in this job" in line
+    assert (rig.folder / "ready.1").stat().st_mtime_ns == ready_s, "the start-up is of the start"
+    link.terminate()
+    link.communicate(timeout=PATIENCE_S)
+    assert trace(rig) == ["1 starts", "1 starts", "1 stops"], "told to end, it does not start again"
+
+
+@every_shell
+def test_a_server_that_dies_again_and_again_leaves_its_nodes(rig: Rig) -> None:
+    failure = Failure(action="continue", max_short=3, min_runtime_s=60)
+    serve(rig, "echo x >>runs; exit 7", health=Health(command="true"), failure=failure)
+    code, _out, err = rig.run(1, 11)
+    assert (rig.root / "runs").read_text() == "x\n" * 3
+    assert "3 times in a row too soon (--max-short, --min-runtime): this link gives up" in err
+    assert code == 7
+    assert over_marker(rig.folder) is None
+    assert (rig.folder / "queued.2").exists()
+
+
+@pytest.mark.parametrize(
+    ("failure", "code"),
+    [(Failure(), 7), (Failure(action="retry", retries=2), 7), (Failure(action="continue"), 0)],
+    ids=["stop", "retry", "exit 0"],
+)
+def test_a_server_does_not_start_again(rig: Rig, failure: Failure, code: int) -> None:
+    """Where its owner wants the chain to stop, or a link for each failure, and where it ended well."""
+    serve(rig, f"echo x >>runs; exit {code}", health=Health(command="true"), failure=failure)
+    assert rig.run(1, 11)[0] == code
+    assert (rig.root / "runs").read_text() == "x\n"
