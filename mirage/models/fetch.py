@@ -18,7 +18,7 @@ from mirage.models.folder import check_folder, replace_folder
 from mirage.models.recipe import RECIPE
 from slurm_sim.files import read_bytes
 
-SHA256 = "59fb0d1ca2af59516f5f6d52ab82872ae6c663bc3e293ef3b3d57a25132a1883"
+SHA256 = "0c96e4fd047aa24a15cd232fab8e211e62d418e64e3e413411033999667d2479"
 """Of the archive that `scripts/build-models` makes."""
 MOST_BYTES = 64 << 20
 PATIENCE_S = 60
