@@ -60,7 +60,7 @@ def test_look_ahead_is_no_policy():
         (
             '[policy]\nname = "oracel"\n',
             "site.toml:2: policy.name",
-            "expected one of reactive, timer, avg, quantile",
+            "expected one of reactive, timer, avg",
         ),
         (
             '[daemon]\nstore = "sqlite:///"\n',
