@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from mirage.apps.service import journal_from
 from mirage.cli import serve
 from mirage.config_sources import SITE_FILE
 from mirage.daemon.restraint import acting_from
@@ -20,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     loaded = serve.configured(args, SITE_FILE, DEFAULT_STORE)
     acting = acting_from(loaded.config.acting, ActingMode.OBSERVE)
-    journal = serve.journal_from(loaded.config, DEFAULT_STORE)
+    journal = journal_from(loaded.config, DEFAULT_STORE)
     socket = loaded.config.daemon.socket
     try:
         return serve.run(args, loaded, acting, journal, only_user=None, socket=socket)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from rich.markup import escape
 
+from mirage.apps.service import journal_from, settled, store_path
 from mirage.chain.folder import make_chains_folder
 from mirage.chain.sbatch import real_sbatch
-from mirage.cli import serve
 from mirage.cli.daemon import DEFAULT_STORE
 from mirage.cli.table import console
 from mirage.config import Config
@@ -119,15 +119,15 @@ def examine(site: Site, config: Config) -> Iterator[Diagnosis]:
         (ActingMode.OBSERVE, ()) if site.of_daemon else (ActingMode.ENFORCE, (_own_disable_file(),))
     )
     default_store = DEFAULT_STORE if site.of_daemon else default_agent_store()
-    config = serve.settled(config, default_store)
+    config = settled(config, default_store)
     yield from check_slurm(site, config.daemon.poll_s)
     if isinstance(site.settings, Settings):
         yield from check_adapter(config.cluster)
     yield from check_users(site)
     yield from check_acting(site, acting_from(config.acting, default_mode, *extra), config.acting)
     yield from check_intake(config.acting, config.daemon.socket if site.of_daemon else "")
-    files = {"audit": serve.journal_from(config, default_store).path}
-    if store := serve.store_path(config.daemon.store):
+    files = {"audit": journal_from(config, default_store).path}
+    if store := store_path(config.daemon.store):
         files["store"] = store
     yield from check_files(files)
     yield from check_server(config.daemon.store)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 from rich.table import Table
 
+from mirage.apps.service import settled, state_folder
 from mirage.cli.daemon import DEFAULT_STORE
 from mirage.cli.learning import (
     TerminalReporter,
@@ -24,7 +25,6 @@ from mirage.cli.learning import (
     budget_s,
     sizes,
 )
-from mirage.cli.serve import settled, state_folder
 from mirage.cli.signals import ending_on_sigterm
 from mirage.cli.table import console
 from mirage.config import TRAINED, Config

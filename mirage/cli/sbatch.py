@@ -9,18 +9,16 @@ its exit code is the exit code.
 from __future__ import annotations
 
 import os
-import re
-import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
-from typing import NoReturn
 
 from mirage.chain.command_line import CommandLine, parse_request
 from mirage.chain.directives import directives
-from mirage.chain.sbatch import Ask, ask_sbatch, find_batch_script, is_known, real_sbatch
+from mirage.chain.sbatch import Ask, ask_sbatch, is_known, real_sbatch
+from mirage.chain.stand_in import become, descriptor_of, head, look, script_of
 from mirage.errors import InputError, MirageError
 
 USAGE = """\
@@ -39,9 +37,6 @@ Everything else is handed to Slurm's own sbatch, the first other sbatch on PATH,
 lines, scripts on standard input, --wrap, --help. To put it on everybody's PATH, make a link to it that is
 called sbatch, in a folder that comes before Slurm's.
 """
-_LONGEST = 4_000_000
-"""Bytes; sbatch takes no longer scripts by default (slurm.conf(5), max_script_size)."""
-_DESCRIPTOR = re.compile(r"/dev/stdin|/(?:dev|proc/self)/fd/(\d{1,4})", re.ASCII)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -67,8 +62,8 @@ def _run(words: Sequence[str], path: str, ask: Ask) -> int:
         return _become_sbatch(words, path)
     if any(map(request.has, ("help", "usage", "version"))):
         return _become_sbatch(words, path)
-    descriptor = None if request.has("wrap") else _descriptor(request.script)
-    content = _look(request, path, descriptor)
+    descriptor = None if request.has("wrap") else descriptor_of(request.script)
+    content = look(request, path, descriptor)
     if content is not None and any(directives(BytesIO(content))):
         if descriptor is None:
             return _start_chain(request, ask)
@@ -81,60 +76,6 @@ def _run(words: Sequence[str], path: str, ask: Ask) -> int:
     if "dry-run" in request.own:
         return _show_plain_job(request)
     return _become_sbatch(words, path)
-
-
-def _look(request: CommandLine, path: str, descriptor: int | None) -> bytes | None:
-    """The script's content, or the first part of it; None: there is none, or sbatch shall say what
-    is wrong.
-    """
-    try:
-        if descriptor is not None:
-            return _peek(descriptor)
-        found = _script(request, path)
-        return None if found is None or request.has("wrap") else _head(found)
-    except (OSError, ValueError):
-        return None
-
-
-def _head(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(_LONGEST)
-
-
-def _script(request: CommandLine, path: str) -> Path | None:
-    chdir = next(
-        (option.value for option in reversed(request.options) if option.name == "chdir"), None
-    )
-    found = request.script and find_batch_script(request.script, chdir or "", str(Path.cwd()), path)
-    return Path(found) if found else None
-
-
-def _descriptor(script: str) -> int | None:
-    """The file descriptor that sbatch will read the script from; None: it has a name of its own."""
-    if not script:
-        return 0
-    match = _DESCRIPTOR.fullmatch(script)
-    return int(match[1] or 0) if match else None
-
-
-def _peek(descriptor: int) -> bytes:
-    """What is to be read there. sbatch finds it unread: a pipe's content is put into a file in
-    memory in its place.
-    """
-    if os.isatty(descriptor):
-        return b""  # it is still to be typed, to sbatch
-    try:
-        return os.pread(descriptor, _LONGEST, os.lseek(descriptor, 0, os.SEEK_CUR))
-    except OSError:  # a pipe or a socket
-        with open(descriptor, "rb", closefd=False) as file:
-            content = file.read()
-    memory = os.memfd_create("script")
-    with open(memory, "wb", closefd=False) as file:
-        file.write(content)
-    os.lseek(memory, 0, os.SEEK_SET)
-    os.dup2(memory, descriptor)
-    os.close(memory)
-    return content
 
 
 def _say_what_is_not_followed(request: CommandLine, ask: Ask) -> None:
@@ -151,7 +92,7 @@ def _say_what_is_not_followed(request: CommandLine, ask: Ask) -> None:
         return
     for word in request.arguments:
         try:
-            followed = Path(word).is_file() and any(directives(BytesIO(_head(Path(word)))))
+            followed = Path(word).is_file() and any(directives(BytesIO(head(Path(word)))))
         except (OSError, ValueError):
             continue
         if followed:
@@ -171,7 +112,7 @@ def _refuse_the_chains_own(request: CommandLine, path: str, content: bytes | Non
     from mirage.chain.nesting import refuse_own_script
 
     refuse_own_script(
-        _script(request, path) or Path(request.script or "stdin"), content, os.environ
+        script_of(request, path) or Path(request.script or "stdin"), content, os.environ
     )
 
 
@@ -202,28 +143,9 @@ def _say(text: str) -> None:
 
 def _become_sbatch(words: Sequence[str], path: str) -> int:
     if program := real_sbatch(path):
-        _become(program, words)
+        become(program, words)
     print("mirage-sbatch: Slurm's own sbatch is not on PATH", file=sys.stderr)
     return 127  # as a shell says it
-
-
-def _become(program: str, words: Sequence[str]) -> NoReturn:
-    for number in (
-        signal.SIGPIPE,
-        signal.SIGXFSZ,
-    ):  # Python ignores these, and what is ignored stays so
-        signal.signal(number, signal.SIG_DFL)
-    os.execve(program, ["sbatch", *words], _environment())  # noqa: S606 - to take its place is the point
-
-
-def _environment() -> dict[bytes, bytes]:
-    """What this process was started with: Python itself adds LC_CTYPE in the C locale (PEP 538)."""
-    entries = Path("/proc/self/environ").read_bytes().split(b"\0")
-    return {
-        key: value
-        for key, separator, value in (entry.partition(b"=") for entry in entries)
-        if key and separator
-    }
 
 
 def _start_chain(request: CommandLine, ask: Ask) -> int:

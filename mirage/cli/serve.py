@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from mirage.apps.service import all_that_holds, check, opener
 from mirage.chain.durations import parse_duration
-from mirage.config import MOST, Config
+from mirage.config import MOST
 from mirage.config_sources import (
-    BY_ITSELF,
     Key,
     LoadedConfig,
     load,
@@ -20,22 +19,14 @@ from mirage.config_sources import (
     show,
     store_url,
     with_store,
-    with_values,
 )
-from mirage.daemon.app import OpenPage, ServiceOptions, routing_table, serve, state_valid_s
-from mirage.daemon.metrics import parse_address
+from mirage.daemon.app import ServiceOptions, serve
 from mirage.daemon.observers import Observer
 from mirage.daemon.restraint import Acting
 from mirage.daemon.socket import closed_folder
 from mirage.domain import ActingMode
-from mirage.errors import InputError
-from mirage.provision.policies.registry import POLICIES, make_policy
-from mirage.slurm.adapter import probed_version
-from mirage.slurm.rest_cluster import client_of
+from mirage.provision.policies.registry import POLICIES
 from mirage.store.journal import Journal
-from mirage.store.sqlite import file_of
-from mirage.store.url import parse_url
-from mirage.web.server import port_of
 
 
 def add_arguments(parser: argparse.ArgumentParser, usual: str, default_mode: ActingMode) -> None:
@@ -131,10 +122,10 @@ def run(
 ) -> int:
     """Shows the configuration, checks it, or serves, as the command line says. Raises MirageError."""
     if args.print_config:
-        print(show(_all_that_holds(loaded, acting, journal, socket)), end="")
+        print(show(all_that_holds(loaded, acting, journal, socket)), end="")
         return 0
     if args.check:
-        _check(loaded.config, socket)
+        check(loaded.config, socket)
         if closed := closed_folder(Path(socket)) if socket else "":
             print(f"warning: {closed}", file=sys.stderr)
         print("The configuration is good.")
@@ -145,88 +136,8 @@ def run(
         journal=journal,
         only_user=only_user,
         socket=socket,
-        open_page=_opener(socket) if loaded.config.daemon.web and not args.once else None,
+        open_page=opener(socket) if loaded.config.daemon.web and not args.once else None,
         once=args.once,
         observers=observers,
     )
     return 0 if serve(options) else 1
-
-
-def _all_that_holds(
-    loaded: LoadedConfig, acting: Acting, journal: Journal, socket: str
-) -> LoadedConfig:
-    """With each default that is worked out from something else."""
-    config, origins = loaded.config, loaded.origins
-    first, *others = map(str, acting.disable_files)
-    heeds = f"; {' and '.join(others)} too" if others else ""
-    worked_out: dict[Key, Any] = {
-        ("acting", "mode"): acting.mode.value,
-        ("acting", "disable_file"): first,
-        ("audit", "file"): str(journal.path),
-        ("routing", "valid_s"): state_valid_s(config),
-    }
-    said = {key: (value, origins.get(key, BY_ITSELF)) for key, value in worked_out.items()}
-    said["acting", "disable_file"] = (first, said["acting", "disable_file"][1] + heeds)
-    if socket != config.daemon.socket:
-        said["daemon", "socket"] = (socket, "an agent has none")
-    if config.daemon.store_file:
-        said["daemon", "store_file"] = ("", "see store")
-    return with_values(loaded, said)
-
-
-def _check(config: Config, socket: str) -> None:
-    """All that a start would refuse, short of taking the store and the ports. Raises InputError."""
-    make_policy(config.policy)
-    routing_table(config)
-    if config.cluster.adapter == "pyslurm":
-        probed_version()
-    if config.cluster.adapter == "rest":
-        client_of(config.cluster)
-    if config.daemon.metrics:
-        parse_address(config.daemon.metrics, "daemon.metrics")
-    if config.daemon.web:
-        _opener(socket)
-        port_of(config.daemon.web)
-
-
-def settled(config: Config, default_store: str) -> Config:
-    """The configuration, with the store's URL in it. Raises InputError."""
-    store = store_url(config.daemon, default_store)
-    return replace(config, daemon=replace(config.daemon, store=store, store_file=""))
-
-
-def journal_from(config: Config, default_store: str) -> Journal:
-    """The audit log: beside the store, unless the configuration names another place."""
-    audit = config.audit
-    path = Path(audit.file) if audit.file else state_folder(config, default_store) / "audit.jsonl"
-    return Journal(
-        path=path, max_bytes=audit.max_mib << 20, max_age_s=audit.max_days * 86_400, keep=audit.keep
-    )
-
-
-def state_folder(config: Config, default_store: str) -> Path:
-    """Where the store is if it is a file, else where ``default_store`` would be. Raises InputError."""
-    return (
-        store_path(config.daemon.store) or store_path(default_store) or Path("mirage.db")
-    ).parent
-
-
-def store_path(url: str) -> Path | None:
-    """The file of a store; None: it is on a server, or in memory. Raises InputError."""
-    parsed = parse_url(url)
-    return file_of(parsed) if parsed.get_backend_name() == "sqlite" else None
-
-
-def _opener(socket: str) -> OpenPage:
-    """Raises InputError where there can't be a web page."""
-    if not socket:
-        raise InputError(
-            "daemon.web is set, but no socket, at which `mirage web` asks for a link: set"
-            ' daemon.socket, or daemon.web to "". A user\'s own agent has neither; `mirage status`'
-            " tells the same."
-        )
-    try:
-        from mirage.web.page import opened
-    except ImportError as error:
-        raise InputError(f"daemon.web needs `pip install 'mirage-slurm[web]'` ({error})") from error
-    return opened

@@ -18,7 +18,6 @@ from mirage.chain.command_line import parse_request
 from mirage.chain.folder import over_marker
 from mirage.chain.request import settle
 from mirage.chain.script import build_job_script
-from mirage.cli.agent import QueuesRefused
 from mirage.cli.main import main
 from mirage.daemon.restraint import Acting
 from mirage.daemon.socket import Source, serving
@@ -27,6 +26,7 @@ from mirage.errors import InputError
 from mirage.store.lock import is_held
 from mirage.store.repository import SqlStore
 from mirage.user import steering
+from mirage.user.refused_links import QueuesRefused
 from tests.fakes.fake_slurm import FakeSlurm
 from tests.unit.cli import test_cli
 from tests.unit.cli.test_cli import NOW

@@ -1,0 +1,46 @@
+"""Links that the chains' own jobs could not queue: their owner's agent queues them."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+
+from mirage.chain.folder import chain_folder, is_paused, over_marker, refused_link
+from mirage.daemon.observers import Observer
+from mirage.daemon.restraint import Acting
+from mirage.domain import ActingMode
+from mirage.errors import MirageError
+from mirage.peers import Sparingly
+from mirage.user.folders import chain_ids
+from mirage.user.steering import Steering, links
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class QueuesRefused(Observer):
+    """Queues the links that the chains' own jobs could not queue: where jobs may not submit, or
+    once a queue that was full takes jobs again.
+    """
+
+    acting: Acting
+    sparingly: Sparingly = field(default_factory=lambda: Sparingly(3600))
+
+    def cycle_ended(self, succeeded: bool, seconds: float, now_s: int) -> None:  # noqa: ARG002
+        """After a cycle that failed Slurm may be away."""
+        if not succeeded or self.acting.mode is not ActingMode.ENFORCE or self.acting.disabled():
+            return
+        for chain in chain_ids(None):
+            folder = chain_folder(chain)
+            if refused_link(folder) and not over_marker(folder) and not is_paused(folder):
+                self._queue(chain, now_s)
+
+    def _queue(self, chain: str, now_s: int) -> None:
+        try:
+            queued = Steering.of(chain).go_on()
+        except MirageError as error:
+            if self.sparingly.may(chain, now_s):
+                log.warning("chain %s: the next link can't be queued here either: %s", chain, error)
+            return
+        if queued:
+            log.info("chain %s: its own job could not queue %s: done here", chain, links(queued))
