@@ -18,7 +18,9 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
+from benchmarks.real_chains_client import Client
 from benchmarks.real_chains_judge import (
     FIELDS,
     HANDOVER_S,
@@ -39,6 +41,7 @@ from benchmarks.real_chains_plan import (
     ChainPlan,
     OtherJob,
     chain_plans,
+    fault_times,
     kill_times,
     other_jobs,
 )
@@ -82,11 +85,15 @@ class Run:
         self.plans = {plan.name: plan for plan in plans}
         self.chains: dict[str, str] = {}
         self.end_s = (hours + WARM_UP_H) * HOUR_S
+        self.client = Client(world.clock, self._answers())
         self.restarts = 0
+        self._failed = 0
         self._order = count()
         self._due: list[tuple[float, int, Callable[[], None]]] = []
 
-    def schedule(self, others: list[OtherJob], kills: list[tuple[int, int]]) -> None:
+    def schedule(
+        self, others: list[OtherJob], kills: list[tuple[int, int]], faults: list[tuple[int, str]]
+    ) -> None:
         for job in others:
             self._at(job.submit_s, partial(self._submit_other, job))
         for number, plan in enumerate(self.plans.values()):
@@ -94,11 +101,14 @@ class Run:
             self._at(at_s, partial(self._submit_chain, plan))
         for at_s, away_s in kills:
             self._at(at_s, partial(self._kill, away_s))
+        for at_s, name in faults:
+            self._at(at_s, partial(self._fail, name))
         for look in range(int(self.end_s / LOOK_S)):
             self._at(look * LOOK_S, self._look)
 
     def run(self) -> None:
         clock = self.world.clock
+        self.client.start()
         while clock.elapsed_s() < self.end_s:
             while self._due and self._due[0][0] <= clock.elapsed_s():
                 heapq.heappop(self._due)[2]()
@@ -143,6 +153,47 @@ class Run:
         give_back = self.world.held("daemon", self.world.kill_daemon, self.world.start_daemon)
         self._at(self.world.clock.elapsed_s() + away_s, give_back)
 
+    def _answers(self) -> dict[str, Path]:
+        home = self.world.site.home
+        return {
+            name: home(plan.user) / "chains" / name / "answers"
+            for name, plan in self.plans.items()
+            if plan.mode == "service"
+        }
+
+    def _fail(self, name: str) -> None:
+        """Kills a service's server, or takes the node of its link down for ten minutes; in turn."""
+        self._failed += 1
+        if self._failed % 2:
+            pid = (self._answers()[name].parent / "server").read_text()
+            self._print(f"{name}: its server is killed")
+            self.world.site.run("root", "kill", "-9", pid.strip(), check=False)
+            return
+        told = self.world.site.run("root", "squeue", "-h", "-t", "R", "-n", name, "-o", "%B")
+        for node in told.stdout.split()[-1:]:
+            self._print(f"{name}: node {node} is down")
+            self._set_node(node, "state=down", "reason=test")
+            back_s = self.world.clock.elapsed_s() + 600
+            self._at(back_s, partial(self._set_node, node, "state=resume"))
+
+    def _set_node(self, node: str, *words: str) -> None:
+        self.world.site.run(
+            "root", "scontrol", "update", f"nodename={node}", *words, check=False, timeout_s=300
+        )
+
+    def told(self) -> dict[str, dict[str, object]]:
+        """What `mirage history` says of each service, by name."""
+        found = {}
+        for user in (ALICE, BOB):
+            done = self.world.site.run(user, "mirage", "history", "--all", "--json", timeout_s=300)
+            for report in json.loads(done.stdout)["chains"]:
+                if report["service"]:
+                    found[report["name"]] = report["service"] | {
+                        "interruption_s": report["totals"]["interruption_s"],
+                        "readiness": [link["readiness"] for link in report["links"]],
+                    }
+        return found
+
     def _look(self) -> None:
         """Keeps what users see, in the daemon's folder: `status-HOURS`."""
         told = [
@@ -159,8 +210,12 @@ class Run:
         (self.world.folder / f"status-{hours:03}").write_text(text)
 
 
-def evidence(run: Run, began_s: int, end_s: int, queued: set[str]) -> dict[str, object]:
-    """Figures and verdicts of all chains, and the waits of the others' jobs."""
+def evidence(
+    run: Run, began_s: int, end_s: int, queued: set[str], asked: dict[str, dict[str, object]]
+) -> dict[str, object]:
+    """Figures and verdicts of all chains, and the waits of the others' jobs. ``asked``: of services,
+    what they answered and what Mirage says of that.
+    """
     site = run.world.site
     day = 24 * HOUR_S
     period = ["-S", _stamp(began_s - day), "-E", _stamp(end_s + day)]
@@ -178,6 +233,7 @@ def evidence(run: Run, began_s: int, end_s: int, queued: set[str]) -> dict[str, 
             "mode": plan.mode,
             "nodes": plan.nodes,
             "options": " ".join(plan.options),
+            **({"loads_s": plan.loads_s, **asked[name]} if name in asked else {}),
             "figures": figures(plan, jobs, notes, end_s),
             "verdict": judge(plan, jobs, notes, queued=queued, end_s=end_s),
             "ends": dict(Counter(_end_of(job, end_s) for job in jobs)),
@@ -219,7 +275,20 @@ def summary(chains: dict[str, dict[str, object]]) -> dict[str, dict[str, float]]
             "twice_node_h": round(sum(r.twice_node_h for r in rows), 1),
             "mean_wall_h": round(fmean(r.wall_h for r in rows), 1),
         }
+        if mode == "service":
+            found[mode] |= _answered(mine)
     return found
+
+
+def _answered(services: list[dict[str, Any]]) -> dict[str, float]:
+    """Of all services: seconds without an answer, as a client found and as `mirage history` says."""
+    asked_s = sum(chain["client"]["asked_s"] for chain in services)
+    silent_s = sum(chain["client"]["silent_s"] for chain in services)
+    return {
+        "answered": round(1 - silent_s / max(asked_s, 1), 4),
+        "silent_s": silent_s,
+        "history_s": sum(chain["history"].get("down_s", 0) for chain in services),
+    }
 
 
 def report(policy: str, found: dict[str, object]) -> bool:
@@ -238,6 +307,9 @@ def report(policy: str, found: dict[str, object]) -> bool:
             f" {row.interrupted_h:9.1f} h {row.handovers:9} {row.cut_young:5}"
             f" {row.twice_node_h:6.2f}  {chain['ends']}"
         )
+        if "client" in chain:
+            print(f"    loads for {chain['loads_s']} s; asked: {chain['client']}")
+            print(f"    history: {chain['history']}")
         for kind, texts in asdict(verdict).items():
             for text in texts:
                 print(f"    {kind}: {text}")
@@ -269,6 +341,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--policy", choices=["reactive", "default"], default="default")
     parser.add_argument("--hours", type=float, default=72)
     parser.add_argument("--chains", type=int, default=12)
+    parser.add_argument("--mode", choices=["train", "service"], default="")
+    parser.add_argument("--faults", type=int, default=0)
     parser.add_argument("--load", type=float, default=22, help="nodes that others ask for")
     parser.add_argument("--kills", type=int, default=4)
     parser.add_argument("--seed", type=int, default=1)
@@ -298,20 +372,26 @@ def main() -> int:
     site = FastSite(args.dir, str(args.clock_library), str(clock.path))
     prepare(site)
     world = ChainWorld(site, clock)
-    run = Run(world, chain_plans(args.chains), args.hours)
+    run = Run(world, chain_plans(args.chains, args.mode), args.hours)
     total_h = args.hours + WARM_UP_H
     run.schedule(
-        other_jobs(total_h, args.load, args.seed), kill_times(args.kills, total_h, args.seed)
+        other_jobs(total_h, args.load, args.seed),
+        kill_times(args.kills, total_h, args.seed),
+        fault_times(args.faults, list(run.client.answers), total_h, args.seed),
     )
     with ending_on_sigterm():
         try:
             world.up("enforce" if args.policy == "default" else "observe")
             run.run()
             queued, end_s = queued_names(run), clock.now_s()
+            answers, told = run.client.stop(), run.told()
             run.cancel_chains()
             until(lambda: not (queued_names(run) & run.plans.keys()), 120, "the chains to end")
             time.sleep(3 * POLL_S / args.speed)  # the daemon's last cycles
-            found = evidence(run, began_s, end_s, queued)
+            asked = {
+                name: {"client": answers[name], "history": told.get(name, {})} for name in answers
+            }
+            found = evidence(run, began_s, end_s, queued, asked)
         finally:
             world.down()
     chains = found["chains"]
@@ -319,8 +399,8 @@ def main() -> int:
     found["by_mode"] = summary(chains)
     conditions = {
         "command": f"scripts/real-chains --policy {args.policy} --hours {args.hours:g} --chains"
-        f" {args.chains} --load {args.load:g} --kills {args.kills} --seed {args.seed} --speed"
-        f" {args.speed:g}",
+        f" {args.chains}{f' --mode {args.mode}' if args.mode else ''} --load {args.load:g} --kills"
+        f" {args.kills} --faults {args.faults} --seed {args.seed} --speed {args.speed:g}",
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "real_s": round(time.monotonic() - began),
         "poll_s": POLL_S,

@@ -55,7 +55,9 @@ class Figures:
     cut_young: int
     """Links that ended before a quarter of their limit."""
     worked: float
-    """Share of the wall clock in which the scripts worked, or were ready to serve."""
+    """Share of the wall clock in which the scripts worked; of a service 0, since it is asked
+    (`real_chains_client.py`).
+    """
 
 
 @dataclass(kw_only=True)
@@ -151,14 +153,16 @@ def figures(
 
 
 def _worked_s(plan: ChainPlan, ran: Sequence[JobRecord], notes: Sequence[Note], end_s: int) -> int:
-    """From `begin` (a service: `ready`) to `saved`, or to the job's end."""
+    """From `begin` to `saved`, or to the job's end."""
     ends = {job.job_id: min(job.end_s or end_s, end_s) for job in ran}
     ends |= {note.job_id: min(note.at_s, end_s) for note in notes if note.what == "saved"}
-    word = "ready" if plan.mode == "service" else "begin"
     return union_s(
         (note.at_s, ends[note.job_id])
         for note in notes
-        if note.what == word and note.job_id in ends and note.at_s < end_s
+        if note.what == "begin"
+        and plan.mode == "train"
+        and note.job_id in ends
+        and note.at_s < end_s
     )
 
 

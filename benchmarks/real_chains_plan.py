@@ -13,13 +13,15 @@ LINK_MIN = 480
 
 SUBMITTED = """#!/bin/sh
 #SBATCH -o /dev/null
-# NAME KIND: the batch script. The signal of --signal=USR1@300 goes to job steps.
+# NAME KIND LOADS_S: the batch script. The signal of --signal=USR1@300 goes to job steps. A service creates
+# $MIRAGE_READY_FILE.
 case $2 in
     step) srun -Q -N1 -n1 sh "$HOME/work.sh" "$@" ;;
     *) exec sh "$HOME/work.sh" "$@" ;;
 esac
 """
-WORK = r"""# NAME KIND: works until it is asked to save; `saved` is the work done so far, in seconds
+WORK = r"""# NAME KIND LOADS_S: works until it is asked to save; `saved` is the work done so far, in seconds. A service
+# answers while it holds a lock on `answers`, and loads for LOADS_S seconds before.
 dir=$HOME/chains/$1 kind=$2
 mkdir -p "$dir"
 note() { echo "$1 $MIRAGE_SEGMENT $SLURM_JOB_ID $(date +%s) $2" >>"$dir/journal"; }
@@ -36,10 +38,16 @@ save() {
     note saved "$now"
     exit 0
 }
-nap() { sleep "$1" 8>&- & wait $!; }
+nap() { sleep "$1" 8>&- 9>&- & wait $!; }
 trap save USR1 TERM
 note begin "$had"
-if [ "$kind" = service ]; then nap 120; touch "$MIRAGE_READY_FILE"; note ready 0; fi
+if [ "$kind" = service ]; then
+    nap "$3"
+    echo $$ >"$dir/server"
+    exec 9>>"$dir/answers"
+    flock -s 9
+    touch "$MIRAGE_READY_FILE"
+fi
 while :; do nap 999999; done # a signal to all processes can end the nap before the shell has it
 """
 
@@ -53,6 +61,8 @@ class ChainPlan:
     kind: str
     """How it saves: `step` and `batch` at their own --signal, `plain` when asked, `service`."""
     nodes: int
+    loads_s: int
+    """Of a service: from its start until it is ready."""
     options: tuple[str, ...]
 
     @property
@@ -71,6 +81,7 @@ class ChainPlan:
             script,
             self.name,
             self.kind,
+            str(self.loads_s),
         ]
 
 
@@ -91,18 +102,24 @@ _KINDS: tuple[tuple[str, int, tuple[str, ...]], ...] = (
 )
 
 
-def chain_plans(count: int) -> list[ChainPlan]:
-    """``count`` chains of two users; the kinds repeat after twelve."""
+LOADS_S = (20, 60, 180, 480)
+"""Of the services, in turn."""
+
+
+def chain_plans(count: int, mode: str = "") -> list[ChainPlan]:
+    """``count`` chains of two users (of one mode, if that is given); the kinds repeat."""
+    kinds = [each for each in _KINDS if not mode or (each[0] == "service") == (mode == "service")]
     return [
         ChainPlan(
             name=f"chain{number:02}",
             user=(ALICE, BOB)[number % 2],
             kind=kind,
             nodes=nodes,
+            loads_s=LOADS_S[number % len(LOADS_S)] if kind == "service" else 0,
             options=options,
         )
         for number in range(count)
-        for kind, nodes, options in (_KINDS[number % len(_KINDS)],)
+        for kind, nodes, options in (kinds[number % len(kinds)],)
     ]
 
 
@@ -149,3 +166,11 @@ def kill_times(count: int, hours: float, seed: int) -> list[tuple[int, int]]:
     rng = random.Random(seed + 1)
     times = (rng.randrange(HOUR_S, int(hours * HOUR_S)) for _ in range(count))
     return sorted((at_s, rng.randint(600, 5400)) for at_s in times)
+
+
+def fault_times(count: int, names: list[str], hours: float, seed: int) -> list[tuple[int, str]]:
+    """(when, which service fails), simulated seconds; from the second link on."""
+    rng = random.Random(seed + 2)
+    begin_s = (LINK_MIN // 60 + 6) * HOUR_S
+    found = [(rng.randrange(begin_s, int(hours * HOUR_S)), rng.choice(names)) for _ in range(count)]
+    return sorted(found)

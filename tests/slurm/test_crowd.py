@@ -8,7 +8,6 @@ import json
 import os
 import re
 import signal
-import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from urllib.request import urlopen
 import pytest
 
 from tests.slurm.conftest import Service
-from tests.slurm.site import ALICE, BOB, BUSY, OPERATOR, Site, until
+from tests.slurm.site import ALICE, BOB, BUSY, OPERATOR, Site, free_port, until
 
 pytestmark = pytest.mark.slurm
 
@@ -60,12 +59,6 @@ LIMIT_S = 600
 """Of WORK."""
 FILES = 1024
 """The soft limit of open files that a service usually starts with."""
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 @contextmanager

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 from dataclasses import replace
 
 import pytest
 
+from benchmarks.real_chains_client import Answers, is_held
 from benchmarks.real_chains_judge import (
     JobRecord,
     Note,
@@ -16,7 +18,7 @@ from benchmarks.real_chains_judge import (
     union_s,
     waits_h,
 )
-from benchmarks.real_chains_plan import HOUR_S, chain_plans, kill_times, other_jobs
+from benchmarks.real_chains_plan import HOUR_S, chain_plans, fault_times, kill_times, other_jobs
 
 PLAN = chain_plans(12)[0]
 END_S = 30 * HOUR_S
@@ -113,6 +115,28 @@ def test_times():
     assert waits_h(others) == {"jobs": 3, "p50": 4, "mean": 4, "p95": 4}
 
 
+def test_silences_of_a_service_are_counted_from_its_first_answer():
+    answers = Answers()
+    for at_s, answered in enumerate("..oo..o.oo.."):
+        answers.note(answered == "o", at_s)
+    assert answers.as_json(12) == {
+        "asked_s": 10,
+        "silences": 3,
+        "silent_s": 8,
+        "longest_silent_s": 3,
+    }
+    assert Answers().as_json(12)["silent_s"] == 0
+
+
+def test_a_service_answers_while_it_has_its_lock(tmp_path):
+    file = tmp_path / "answers"
+    assert not is_held(file)
+    with file.open("a") as service:
+        fcntl.flock(service, fcntl.LOCK_SH)
+        assert is_held(file)
+    assert not is_held(file)
+
+
 def test_what_is_planned():
     assert {plan.mode for plan in chain_plans(12)} == {"train", "service"}
     jobs = other_jobs(72, 22, seed=1)
@@ -120,3 +144,7 @@ def test_what_is_planned():
     asked = sum(job.nodes * job.run_s for job in jobs) / (72 * HOUR_S)
     assert 22 <= asked <= 25
     assert len(kill_times(4, 72, 1)) == 4
+    services = chain_plans(4, "service")
+    assert {plan.mode for plan in services} == {"service"}
+    assert sorted(plan.loads_s for plan in services) == [20, 60, 180, 480]
+    assert all(at_s < 72 * HOUR_S and name == "a" for at_s, name in fault_times(3, ["a"], 72, 1))
