@@ -35,8 +35,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from benchmarks.chain_goodput import TRACE, cases_of, policy_of, run_cases, together
+from benchmarks.chain_goodput import TRACE, cases_of, policy_of, run_cases
 from benchmarks.chain_tables import FEATURES, Chain, Moment, Table, last_times, state_of
+from mirage.chain.progress import ChainProgress
 from mirage.config import PolicyConfig
 from mirage.domain import HANDOVER_S, Action
 from mirage.ports import Advice, Observation, Policy
@@ -451,7 +452,7 @@ def run(args: argparse.Namespace) -> None:
                 begun_s = time.process_time()
                 make_policy = policy_for(policy, args.models, scenario)
                 parts, young = run_cases(scenario, make_policy, make(replace(scenario)), args.step)
-                total = together(parts)
+                total = ChainProgress.of_all(parts)
                 row = {
                     "background": name,
                     "nodes": nodes,

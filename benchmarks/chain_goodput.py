@@ -39,7 +39,7 @@ from mirage.domain import ActingMode
 from mirage.ports import Policy
 from mirage.provision.chains.decisions import ChainDecisions
 from mirage.provision.chains.oracle import OraclePolicy
-from mirage.provision.chains.rules import ChainRule, RulePolicy
+from mirage.provision.chains.rules import ChainRule
 from mirage.provision.chains.run import POLL_S, ChainJobs, Scenario, busy_cluster
 from mirage.provision.policies.goodput import Goodput
 from mirage.provision.policies.heuristics import Reactive
@@ -68,7 +68,7 @@ def policy_of(text: str, scenario: Scenario) -> tuple[Scenario, Callable[[Simula
         raise SystemExit(
             f"--policies: {text} is unknown; expected reactive, goodput, oracle or a rule"
         )
-    return replace(scenario, ahead=rule.ahead), lambda simulator: RulePolicy(rule, simulator)
+    return replace(scenario, ahead=rule.ahead), rule.policy
 
 
 def month_cluster(trace: Path, month: str, scenario: Scenario) -> Simulator:
@@ -136,17 +136,6 @@ def run_cases(
     return [chain_progress(links, end_s) for links, end_s in found], young
 
 
-def together(parts: list[ChainProgress]) -> ChainProgress:
-    """Of all chains."""
-    return ChainProgress(
-        wall_s=sum(part.wall_s for part in parts),
-        interrupted_s=sum(part.interrupted_s for part in parts),
-        held_twice_s=sum(part.held_twice_s for part in parts),
-        handovers=sum(part.handovers for part in parts),
-        handover_s=parts[0].handover_s,
-    )
-
-
 def measured(
     name: str, policy: str, base: Scenario, make: Callable[[Scenario], Simulator], step_s: int
 ) -> dict[str, object]:
@@ -154,7 +143,7 @@ def measured(
     begin = time.process_time()
     scenario, make_policy = policy_of(policy, base)
     parts, young = run_cases(scenario, make_policy, make(scenario), step_s)
-    total = together(parts)
+    total = ChainProgress.of_all(parts)
     return {
         "background": name,
         "nodes": scenario.link_nodes,

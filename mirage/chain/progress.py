@@ -36,6 +36,18 @@ class ChainProgress:
         lost_s = self.interrupted_s + self.handovers * self.handover_s
         return max(0.0, 1 - lost_s / self.wall_s) if self.wall_s else 0.0
 
+    @classmethod
+    def of_all(cls, parts: Sequence[ChainProgress]) -> ChainProgress:
+        """Of several chains with the same cost of a handover: sums, and the longest gap."""
+        return cls(
+            wall_s=sum(part.wall_s for part in parts),
+            interrupted_s=sum(part.interrupted_s for part in parts),
+            held_twice_s=sum(part.held_twice_s for part in parts),
+            handovers=sum(part.handovers for part in parts),
+            handover_s=parts[0].handover_s if parts else 0,
+            longest_gap_s=max((part.longest_gap_s for part in parts), default=0),
+        )
+
 
 def chain_progress(
     links: Sequence[Link],

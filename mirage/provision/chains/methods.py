@@ -10,7 +10,7 @@ from mirage.config import PolicyConfig
 from mirage.errors import InputError
 from mirage.ports import Policy
 from mirage.provision.chains.oracle import OraclePolicy
-from mirage.provision.chains.rules import ChainRule, RulePolicy
+from mirage.provision.chains.rules import ChainRule
 from mirage.provision.evaluation.methods import ABOUT, RULES, MethodRequest, requested_methods
 from mirage.provision.evaluation.protocol import ORACLE, REACTIVE
 from mirage.provision.policies.goodput import NAME as GOODPUT
@@ -54,7 +54,7 @@ class ChainMethod:
         if self.name == ORACLE:
             return OraclePolicy(simulator)
         if self.rule is not None:
-            return RulePolicy(self.rule, simulator)
+            return self.rule.policy(simulator)
         if self.request is None:
             return Goodput(PolicyConfig().goodput)
         if self.request.folder is None:

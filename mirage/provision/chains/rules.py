@@ -1,7 +1,7 @@
 """Simple rules for the links of a chain, as yardsticks: no law of waits, no learning.
 
-They look a quarter of an hour into the simulation's future, which no service can. So they are
-rather better here than on a site.
+Those with a pause look a quarter of an hour into the simulation's future, which no service can. So
+they are rather better here than on a site.
 """
 
 from __future__ import annotations
@@ -13,19 +13,21 @@ from fractions import Fraction
 from mirage.chain.durations import format_duration, parse_duration
 from mirage.domain import Action
 from mirage.errors import InputError
-from mirage.ports import Advice, Observation
+from mirage.ports import Advice, Observation, Policy
+from mirage.provision.policies.heuristics import Timer
 from slurm_sim import Simulator
 
 SOON_S = 900
 """A successor that would start so soon is not released while its predecessor has longer left."""
-AFTER, AHEAD = "after", "ahead"
+LEAD, AFTER, AHEAD = "lead", "after", "ahead"
 _PARTS = re.compile(r"(\d*)L(?:/([1-9]\d*))?")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChainRule:
-    """`after:D`: a successor, once its predecessor has run for D. `ahead:N:D`: up to N successors
-    in the queue, one more each D. D is a duration, or a part of a link's length L: `5L/12`.
+    """`lead:D`: a successor, D before its predecessor's limit. `after:D`: a successor, once its
+    predecessor has run for D. `ahead:N:D`: up to N successors in the queue, one more each D. D is a
+    duration; but of a lead it may be a part of a link's length L: `5L/12`.
     """
 
     name: str
@@ -34,26 +36,30 @@ class ChainRule:
     pause_s: int = 0
     pause_links: Fraction = Fraction(0)
     """The pause in lengths of a link, in place of seconds."""
-    is_staggered: bool
+    is_staggered: bool = False
     """Whether the pause begins as the predecessor enters the queue, not as it starts."""
+    lead_s: int | None = None
+    """Before the predecessor's limit, in place of a pause."""
 
     @classmethod
     def of(cls, words: str) -> ChainRule | None:
         """None: another method's name. Raises InputError."""
         kind, *values = words.split(":")
-        if kind not in (AFTER, AHEAD):
+        if kind not in (LEAD, AFTER, AHEAD):
             return None
         try:
-            count, pause = ("1", *values) if kind == AFTER else values
-            ahead, parts = int(count), _PARTS.fullmatch(pause)
+            count, pause = values if kind == AHEAD else ("1", *values)
+            ahead, parts = int(count), None if kind == LEAD else _PARTS.fullmatch(pause)
             pause_s = 0 if parts else parse_duration(pause)
         except ValueError as error:
             raise InputError(
-                f"--methods {words}: expected after:12h, ahead:3:20h or ahead:3:5L/12, where L is a"
-                f" link's length ({error})."
+                f"--methods {words}: expected lead:3h, after:12h, ahead:3:20h or ahead:3:5L/12,"
+                f" where L is a link's length ({error})."
             ) from error
         if ahead < 1 or pause_s < 0:
             raise InputError(f"--methods {words}: expected at least 1 successor.")
+        if kind == LEAD:
+            return cls(name=words, ahead=1, lead_s=pause_s)
         links = Fraction(int(parts[1] or 1), int(parts[2] or 1)) if parts else Fraction(0)
         return cls(
             name=words,
@@ -69,9 +75,17 @@ class ChainRule:
             return self.pause_s
         return float(self.pause_links * length_s) if length_s is not None else float("inf")
 
+    def policy(self, simulator: Simulator) -> Policy:
+        """In one simulation."""
+        if self.lead_s is not None:
+            return Timer(self.lead_s, self.name)
+        return RulePolicy(self, simulator)
+
     @property
     def about(self) -> str:
         """One line for people."""
+        if self.lead_s is not None:
+            return f"one successor, {format_duration(self.lead_s)} before its predecessor's limit"
         every = (
             f"{self.pause_links} of a link's length"
             if self.pause_links

@@ -52,6 +52,8 @@ class Scenario:
     run_s: int | None = None
     """A link ends by itself after so long; None: at its limit."""
     mode: Mode = Mode.TRAIN
+    start_up_s: int = HANDOVER_S
+    """From the start of a service's link until it is ready."""
     penalties: Penalties = field(default_factory=Penalties)
     """Of all chains; a training chain with other penalties is decided like a service."""
     ahead: int = AHEAD[Mode.TRAIN]
@@ -78,6 +80,11 @@ class Scenario:
     def user(self, chain: str) -> str:
         """Whose chain it is."""
         return USER if self.has_one_user else chain
+
+    @property
+    def serves_after_s(self) -> int | None:
+        """`start_up_s`, if they are services."""
+        return self.start_up_s if self.mode is Mode.SERVICE else None
 
     @property
     def end_s(self) -> int:
@@ -107,6 +114,8 @@ class ChainsResult:
     policy: str
     chains: list[list[Link]]
     """The links of each."""
+    start_up_s: int | None = None
+    """Of services; None: training chains."""
     ends_s: list[int]
     """Until when each was watched."""
     queue: list[tuple[int, int]] = field(default_factory=list)
@@ -115,18 +124,11 @@ class ChainsResult:
     def progress(self) -> list[ChainProgress]:
         """Of each chain."""
         pairs = zip(self.chains, self.ends_s, strict=True)
-        return [chain_progress(links, end_s) for links, end_s in pairs]
+        return [chain_progress(links, end_s, start_up_s=self.start_up_s) for links, end_s in pairs]
 
     def total(self) -> ChainProgress:
         """Of all chains together."""
-        parts = self.progress()
-        return ChainProgress(
-            wall_s=sum(part.wall_s for part in parts),
-            interrupted_s=sum(part.interrupted_s for part in parts),
-            held_twice_s=sum(part.held_twice_s for part in parts),
-            handovers=sum(part.handovers for part in parts),
-            handover_s=HANDOVER_S,
-        )
+        return ChainProgress.of_all(self.progress())
 
 
 def run_chains(
@@ -161,6 +163,7 @@ def run_chains(
             return ChainsResult(
                 policy=policy.name,
                 chains=chains,
+                start_up_s=scenario.serves_after_s,
                 ends_s=[begin_s + scenario.lasts_s for begin_s in scenario.begins_s.values()],
                 queue=queue,
             )
@@ -191,14 +194,16 @@ def busy_cluster(scenario: Scenario) -> Simulator:
 class ChainJobs:
     """What the jobs of chains do themselves (`mirage/chain/job.sh`), on the simulated cluster.
 
-    A link that starts queues the next one. The one before it ends `HANDOVER_S` later: a training
-    saves first, a service serves until the new one is healthy. While the last one queued competes
-    for nodes, a further one is queued behind it, up to `Scenario.ahead`.
+    A link that starts queues the next one. The one before it ends once it has saved (`HANDOVER_S`),
+    or once a service's new link is ready. While the last one queued competes for nodes, a further
+    one is queued behind it, up to `Scenario.ahead`.
     """
 
     def __init__(self, scenario: Scenario, simulator: Simulator) -> None:
         self._scenario = scenario
         self._simulator = simulator
+        start_up_s = scenario.serves_after_s
+        self._takes_over_s = HANDOVER_S if start_up_s is None else start_up_s
         self._queued: dict[str, list[tuple[ChainTag, int]]] = {}
         """By chain: links that have not started, by segment."""
         self._running: dict[str, list[int]] = {}
@@ -224,6 +229,7 @@ class ChainJobs:
             mode=self._scenario.mode,
             penalties=self._scenario.penalties,
             time_min_s=self._scenario.time_min_s or 0,
+            handover_s=self._scenario.serves_after_s,
         )
         self._queued[chain], self._running[chain] = [], []
         self._submit(tag)
@@ -231,18 +237,24 @@ class ChainJobs:
 
     def run_until(self, time_s: int) -> None:
         """Runs the simulation, with what the chains' jobs do meanwhile."""
-        while self._ends_s and min(self._ends_s)[0] <= time_s:
-            due_s, job_id = min(self._ends_s)
-            self._ends_s.remove((due_s, job_id))
-            # A link whose turn was over ended while the simulation ran.
-            self._simulator.run_until(max(due_s, self._simulator.now_s))
-            self._simulator.cancel(job_id)
-        self._simulator.run_until(time_s)
+        self._end_due()
+        while (now_s := self._simulator.now_s) < time_s:
+            # A link that starts meanwhile ends another one after this time at the earliest.
+            soonest_s = min([now_s + max(1, self._takes_over_s), *(due for due, _ in self._ends_s)])
+            self._simulator.run_until(min(soonest_s, time_s))
+            self._end_due()
         for queued in self._queued.values():
             if 0 < len(queued) < self._scenario.ahead:
                 tag, job_id = queued[-1]
                 if self._simulator.job(job_id).eligible_s is not None:
                     self._submit_next(tag, job_id)
+
+    def _end_due(self) -> None:
+        """Ends the predecessors whose time has come."""
+        for due_s, job_id in sorted(self._ends_s):
+            if due_s <= self._simulator.now_s:
+                self._ends_s.remove((due_s, job_id))
+                self._simulator.cancel(job_id)
 
     def _submit(self, tag: ChainTag) -> None:
         after = f"afterany:{tag.predecessor_id}" if tag.predecessor_id else ""
@@ -275,7 +287,8 @@ class ChainJobs:
             if other.segment < tag.segment:  # its turn is over
                 self._ends_s.append((self._simulator.now_s, job_id))
         alive = [job_id for job_id in running if self._simulator.job(job_id).end_s is None]
-        self._ends_s += [(self._simulator.now_s + HANDOVER_S, job_id) for job_id in alive]
+        due_s = self._simulator.now_s + self._takes_over_s
+        self._ends_s += [(due_s, job_id) for job_id in alive]
         running[:] = [job.job_id]
         if not queued:
             self._submit_next(tag, job.job_id)

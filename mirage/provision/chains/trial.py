@@ -12,7 +12,7 @@ from mirage.chain.handoff import LEAST_PART
 from mirage.chain.progress import ChainProgress, chain_progress
 from mirage.chain.script import AHEAD, MOST_AHEAD
 from mirage.daemon.restraint import Acting
-from mirage.domain import HANDOVER_S, ActingMode, Link, Mode
+from mirage.domain import ActingMode, Link, Mode
 from mirage.errors import InputError
 from mirage.provision.chains.decisions import ChainDecisions
 from mirage.provision.chains.methods import ChainMethod
@@ -132,10 +132,13 @@ def try_chains(site: ChainSite, chains: ChainCase) -> ChainTrial:
     simulator.run_until(end_s)
     decisions.cycle()
     links = {chain: decisions.links(USER, chain) for chain in scenario.begins_s}
+    parts = [
+        chain_progress(found, end_s, start_up_s=scenario.serves_after_s) for found in links.values()
+    ]
     runs = [run for found in links.values() for run in _runs_s(found, end_s)]
     return ChainTrial(
         chains=chains,
-        progress=_total(links, chains.mode, end_s),
+        progress=ChainProgress.of_all(parts),
         ran_s=sum(run_s for run_s, _ in runs),
         young=sum(is_over and run_s * LEAST_PART < site.limit_s for run_s, is_over in runs),
         others_wait_s=_others(simulator, chains.begin_s, jobs) if chains.is_for_others else None,
@@ -152,19 +155,6 @@ def _warm(site: ChainSite, begin_s: int) -> Simulator:
     simulator = site.background.start_at(warm_s, WarmUp.TRACE, log, people).simulation
     simulator.run_until(begin_s)
     return simulator  # type: ignore[no-any-return]
-
-
-def _total(links: dict[str, list[Link]], mode: Mode, until_s: int) -> ChainProgress:
-    """A service's handover takes nobody away from its work."""
-    handover_s = HANDOVER_S if mode is Mode.TRAIN else 0
-    parts = [chain_progress(found, until_s, handover_s) for found in links.values()]
-    return ChainProgress(
-        wall_s=sum(part.wall_s for part in parts),
-        interrupted_s=sum(part.interrupted_s for part in parts),
-        held_twice_s=sum(part.held_twice_s for part in parts),
-        handovers=sum(part.handovers for part in parts),
-        handover_s=handover_s,
-    )
 
 
 def _runs_s(links: list[Link], until_s: int) -> Iterator[tuple[int, bool]]:

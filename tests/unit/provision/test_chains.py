@@ -20,11 +20,13 @@ from mirage.provision.chains.evaluation import far_apart
 from mirage.provision.chains.figures import chain_figures
 from mirage.provision.chains.kept import CHAINS
 from mirage.provision.chains.methods import chain_methods
+from mirage.provision.chains.oracle import OraclePolicy
 from mirage.provision.chains.rules import ChainRule
 from mirage.provision.chains.run import POLL_S, USER, ChainJobs, Scenario, busy_cluster, run_chains
 from mirage.provision.chains.trial import ChainCase, ChainTrial
 from mirage.provision.kept import TrialFile
 from mirage.provision.policies.goodput import Goodput
+from mirage.provision.policies.heuristics import Timer
 from slurm_sim import ClusterConfig, JobSpec, Partition, Simulator, State, make_nodes
 from slurm_sim.seconds import DAY_S, HOUR_S
 from tests.small_cluster import small_cluster
@@ -169,7 +171,7 @@ def test_chains_from_a_job_history_to_the_files(files, tmp_path):
     ("words", "said"),
     [
         (["--episodes", "3"], "--episodes says nothing to --chains"),
-        (["--methods", "after:soon"], "--methods after:soon: expected after:12h"),
+        (["--methods", "after:soon"], "--methods after:soon: expected lead:3h, after:12h"),
         (["--methods", "after:L/0"], "where L is a link's length"),
         (["--methods", "ahead:0:2h"], "expected at least 1 successor"),
         (["--methods", "nobody"], "no such method"),
@@ -243,6 +245,56 @@ def test_rules_by_their_names():
     assert by_length.about.endswith("5/12 of a link's length")
     names = [method.name for method in chain_methods(["goodput", "oracle", "after:12h"], None)]
     assert names == ["reactive", "goodput", "after:12h", "oracle"]
+
+
+def test_a_lead_is_a_yardstick_before_the_limit():
+    rule = ChainRule.of("lead:3h")
+    assert rule.about == "one successor, 3 h before its predecessor's limit"
+    assert rule.policy(None) == Timer(3 * HOUR_S, "lead:3h")
+    with pytest.raises(InputError, match="--methods lead:L/4: expected lead:3h"):
+        ChainRule.of("lead:L/4")
+
+
+def of_services(make_policy, ahead=3):
+    """Three services of 4-hour links for a day and a half on a busy cluster."""
+    scenario = replace(
+        SMALL, mode=Mode.SERVICE, chains=3, apart_s=HOUR_S, lasts_s=36 * HOUR_S, ahead=ahead
+    )
+    return run_chains(scenario, make_policy, lambda _: None).total()
+
+
+def test_an_oracle_keeps_services_up_with_few_handovers():
+    """No lead does both: one that is up as long hands over more often."""
+    oracle = of_services(lambda simulator: OraclePolicy(simulator, POLL_S))
+    leads = [of_services(ChainRule.of(f"lead:{lead}").policy) for lead in ("10min", "3h")]
+    assert oracle.goodput >= max(lead.goodput for lead in leads)
+
+
+def test_a_service_is_ready_its_start_up_after_its_start_and_its_predecessor_ends_then():
+    nodes = make_nodes(2)
+    partition = Partition("all", tuple(node.name for node in nodes))
+    simulator = Simulator(ClusterConfig(nodes, (partition,)))
+    scenario = Scenario(
+        chains=1,
+        warm_up_s=0,
+        lasts_s=DAY_S,
+        link_nodes=1,
+        limit_s=4 * HOUR_S,
+        mode=Mode.SERVICE,
+        start_up_s=240,
+    )
+    found = run_chains(
+        replace(scenario, watched_s=0),
+        ChainRule.of("lead:1h").policy,
+        lambda _: None,
+        lambda _: simulator,
+    )
+    first, second = found.chains[0][:2]
+    assert second.start_s == 3 * HOUR_S
+    assert first.end_s == second.start_s + 240
+    total = found.total()
+    assert (total.interrupted_s, total.wall_s) == (0, DAY_S - first.start_s - 240)
+    assert total.held_twice_s == 240 * total.handovers
 
 
 def test_the_first_begins_are_far_apart():
