@@ -442,7 +442,7 @@ m_report_used_up() { # HOW: the last link ran to its time limit, where Slurm doe
 
 # Looks back, since a link that is killed outright can tell nobody. Without its record Slurm tells when it ended.
 m_notify_interrupted() { # TIME: nothing served, or worked, from the end of m_before until then
-    m_is_told_of || return 0
+    [ -n "$m_notify_command" ] && [ -n "$m_before" ] || return 0
     if [ -z "$m_end" ]; then
         m_end=$(m_slurm env SLURM_TIME_FORMAT=%s sacct -n -X -D -P -j "$m_before" -o End 2>/dev/null |
             grep '^[0-9][0-9]*$' | sort -n | tail -n 1)
@@ -453,8 +453,6 @@ m_notify_interrupted() { # TIME: nothing served, or worked, from the end of m_be
     [ "$m_gap" -lt "$m_notify_after" ] ||
         m_notify interrupted "nothing $(m_is_service && echo served || echo ran) for $m_gap s after link $m_before_seg (job $m_before) ended" "$m_gap"
 }
-
-m_is_told_of() { [ -n "$m_notify_command" ] && [ -n "$m_before" ]; }
 
 m_look_back() { # sets m_before and m_before_seg, the job that has ended before this one, and m_end
     [ -z "$m_before" ] && [ -n "$m_notify_command" ] || return 0
@@ -1014,26 +1012,28 @@ m_settle_check() { # before the script starts: sets m_stranger and m_patience
     fi
 }
 
-m_is_ready() {
-    if [ -n "$m_stranger" ]; then
-        m_answers || m_stranger=''
-        m_passed=0
-    elif [ -n "$m_health_port" ]; then
-        m_count_check m_answers "$m_health_path"
-    elif [ -n "$m_health_command" ]; then
-        m_count_check m_bounded "$m_command_limit" sh -c "$m_health_command" >/dev/null 2>&1 </dev/null
-    elif [ -e "$m_dir/ready.$m_seg" ]; then
-        return 0
-    else
+m_is_ready() { # sets m_by, why
+    m_by=check
+    if [ -z "$m_health_port$m_health_command" ]; then
+        [ ! -e "$m_dir/ready.$m_seg" ] || return 0
         m_by=startup
         [ -z "$m_says_so" ] && [ "$(m_now)" -ge $((m_run_from + m_startup)) ]
         return
     fi
-    m_by=check
+    if m_check_passes; then m_passed=$((m_passed + 1)); else m_passed=0; fi
     [ "$m_passed" -ge "$m_health_count" ]
 }
 
-m_count_check() { if "$@"; then m_passed=$((m_passed + 1)); else m_passed=0; fi; } # COMMAND...
+m_check_passes() {
+    if [ -z "$m_health_port" ]; then
+        m_bounded "$m_command_limit" sh -c "$m_health_command" >/dev/null 2>&1 </dev/null
+    elif [ -n "$m_stranger" ]; then
+        m_answers || m_stranger='' # the next one that answers is the service
+        return 1
+    else
+        m_answers "$m_health_path"
+    fi
+}
 
 m_settle_wait() { # without a check: sets m_says_so, that the program creates $MIRAGE_READY_FILE, as in earlier links
     [ -z "$m_health_port$m_health_command$m_says_so" ] || return 0
@@ -1074,20 +1074,13 @@ m_watch_service() { # beside the user's script
 
 m_is_late() { # twice the start-up is over. Beside a link that serves, two sets of nodes would be held for nothing
     m_late=1
-    m_why="the service is not ready $m_patience s after its start (twice its start-up): look at $(m_check_words)"
+    m_why="the service is not ready $m_patience s after its start (twice its start-up): look at $m_check and at the script's messages"
     if [ -n "$m_took" ]; then
         m_say "$m_why. No other link of the chain runs, so this one goes on"
         return
     fi
     m_give_up "$m_why"
     m_leave 1 "$m_why. Another link of the chain runs on, and this one ends. If it needs longer, say so by --startup"
-}
-
-m_check_words() {
-    if [ -n "$m_stranger" ]; then echo "port $m_health_port, on which another program answers"
-    elif [ -n "$m_health_port" ]; then echo "port $m_health_port${m_health_path:+, page $m_health_path}, and at the script's own messages"
-    elif [ -n "$m_health_command" ]; then echo "--health-command, $m_health_command, which may take $m_command_limit s"
-    else echo "what should create \$MIRAGE_READY_FILE"; fi
 }
 
 m_give_up() { m_write "unready.$m_seg" "$1" 2>/dev/null || :; } # REASON
@@ -1258,7 +1251,6 @@ m_start() { # ARGUMENTS...: again, where a service died
     export MIRAGE_CHAIN_ID="$m_chain" MIRAGE_SEGMENT="$m_seg" MIRAGE_SEGMENTS="$m_segments" MIRAGE_PRED_JOBID="$m_pred"
     export MIRAGE_CHAIN_DIR="$m_dir" MIRAGE_DONE_FILE="$m_done_file" MIRAGE_READY_FILE="$m_dir/ready.$m_seg"
     export MIRAGE_SCRIPT="$m_source"
-    m_settle_session
     m_start_canary
     m_run_from=$(m_now)
     m_work=${m_work:-$m_run_from}
@@ -1442,6 +1434,7 @@ err=$(readlink "/proc/$$/fd/2")" || m_leave 143 "asked to end before the work be
         m_code=143
         m_finish early "$@"
     fi
+    m_settle_session
     while :; do
         m_start "$@"
         m_wait

@@ -93,6 +93,15 @@ class Health:
     uptime: float | None = None
     """Share of the time; None: the default."""
 
+    @property
+    def words(self) -> str:
+        """The check, as a user gave it."""
+        if self.command:
+            return f"--health-command {self.command}"
+        if self.port:
+            return f"--health-{'http' if self.path else 'tcp'} {self.port}{self.path}"
+        return "$MIRAGE_READY_FILE"
+
 
 @dataclass(frozen=True, slots=True)
 class Notify:
@@ -350,6 +359,7 @@ def _rules(settings: ChainSettings) -> dict[str, object]:
         "m_health_port": health.port or "",
         "m_health_path": health.path,
         "m_health_count": health.count,
+        "m_check": health.words,
         "m_says_so": "1" if health.says_so else "",
         "m_health_interval": HEALTH_INTERVAL_S,
         "m_port_limit": PORT_LIMIT_S,
