@@ -37,7 +37,7 @@ class AdapterConfig:
         default="auto", metadata={"choices": ("auto", "commands", "pyslurm", "rest")}
     )
     """`commands`, `pyslurm`, `rest` (docs/rest.md), or `auto`: PySlurm where it is the running
-    Slurm's, else the commands (docs/service.md).
+    Slurm's, else the commands (docs/service-checks.md).
     """
     bin_dir: str = ""
     """Folder of Slurm's commands; empty: found on PATH."""
