@@ -86,7 +86,7 @@ def add_status(parser: argparse.ArgumentParser) -> None:
     """The options of `status`."""
     parser.add_argument("name", nargs="?", help="job (default: all that are not over)")
     parser.add_argument("--all", action="store_true", help="jobs that are over too")
-    parser.add_argument("--json", action="store_true", help="output as JSON (docs/cli.md)")
+    parser.add_argument("--json", action="store_true", help="output as JSON (docs/elastic-jobs.md)")
 
 
 def add_stop(parser: argparse.ArgumentParser) -> None:

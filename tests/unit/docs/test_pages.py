@@ -98,3 +98,17 @@ def test_a_record_without_its_head_or_a_number_twice_is_refused(
     write(tmp_path, "0004", "2026-11-27. Accepted.")
     with pytest.raises(SystemExit, match=words):
         decisions.index(tmp_path)
+
+
+MOST_WORDS = 2_100
+"""Of prose and tables, without code: ten minutes."""
+LONGER: set[str] = {"benchmarks/chain_goodput.md"}
+
+
+def test_each_page_takes_ten_minutes_at_most() -> None:
+    counts = {
+        str(page.relative_to(ROOT)): len(re.findall(r"[^\s|]+", without_code(page)))
+        for folder in ("docs", "benchmarks")
+        for page in (ROOT / folder).glob("*.md")
+    }
+    assert {page for page, count in counts.items() if count > MOST_WORDS} <= LONGER
