@@ -223,16 +223,6 @@ def _add_evaluate(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="only the comparison, without figures 13 and 14, which take seven further ones",
     )
-    out.add_argument(
-        "--figure",
-        action="append",
-        default=[],
-        metavar="N=NAME[,NAME]",
-        help=(
-            "figure 10, 15, 16, 17, 18 or table2 of the paper, drawn from these policies and"
-            " schedulers; may be given several times"
-        ),
-    )
 
 
 def _evaluate(args: argparse.Namespace) -> int:
@@ -241,7 +231,6 @@ def _evaluate(args: argparse.Namespace) -> int:
     from mirage.elastic.report import headline, write_report
     from mirage.elastic.settings import read_setting
     from mirage.elastic.sweeps import figures_section, sweeps, sweeps_record
-    from mirage.elastic.trainings import read_figure, training_pictures
 
     models, setting = _models(args.model), read_setting(args.setting)
     plan = ElasticEvaluationPlan(
@@ -251,14 +240,11 @@ def _evaluate(args: argparse.Namespace) -> int:
         sequences=args.sequences,
         seed=args.seed,
     )
-    names = dict.fromkeys([*models, *plan.against, setting.reference])
-    figures = [read_figure(word, names) for word in args.figure]
     result = evaluate(plan, _announce if errors.is_terminal else lambda _: None)
     found = [] if args.no_figures else sweeps(plan)
     if found:
         result.record["figures"] = sweeps_record(found)
-    trainings = training_pictures(plan, result, figures)
-    write_report(args.out, result, [figures_section(plan, found, trainings)])
+    write_report(args.out, result, [figures_section(plan, found)])
     if args.record:
         record_first(plan, args.record)
     if args.json:

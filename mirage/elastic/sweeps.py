@@ -1,4 +1,6 @@
-"""Figures 13 and 14 of an evaluation: what a world is changed by, point by point."""
+"""Pictures of an evaluation: learning curves, and Figures 13 and 14, which change a world point by
+point.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,15 @@ from mirage.elastic.rollout import roll_out
 from mirage.elastic.settings import ElasticSetting, Part
 from mirage.elastic.workload import draw
 from mirage.figures.charts import Curve, curve_chart, curve_style, curve_swatch, plane
-from mirage.figures.page import Legend, Paragraph, Picture, Pictures, Section
+from mirage.figures.page import Legend, Picture, Pictures, Section
 from mirage.figures.page import Part as PagePart
 
 VARIATIONS = (0.0, 0.1, 0.2, 0.3)
 """Of Figure 13."""
 ERRORS = (0.05, 0.15, 0.25)
 """Of Figure 14."""
+_NO_TEACHER = ("start", "supervised", "online")
+"""Phases among a model's references; the others are schedulers."""
 Change = Callable[[ElasticSetting, float], ElasticSetting]
 
 
@@ -79,23 +83,35 @@ def sweeps_record(found: Sequence[Sweep]) -> dict[str, Any]:
     }
 
 
-def figures_section(
-    plan: ElasticEvaluationPlan, found: Sequence[Sweep], trainings: Sequence[Picture]
-) -> Section:
-    """The sweeps, and ``trainings``: pictures of `trainings.py`."""
-    pictures = [*trainings, *map(_picture, found)]
+def figures_section(plan: ElasticEvaluationPlan, found: Sequence[Sweep]) -> Section:
+    """The learning curves of all policies, and the sweeps."""
+    pictures = [*_learning_curves(plan), *map(_picture, found)]
     names = list(dict.fromkeys([*plan.models, *(name for each in found for name in each.slots)]))
     legend = [(curve_swatch(curve_style(nth)), name) for nth, name in enumerate(names)]
-    parts: list[PagePart] = []
-    if pictures:
-        parts = [Legend(legend), Pictures(pictures)]
-    parts.append(
-        Paragraph(
-            "Figures 10 and 15 to 18 and Table 2 compare trainings: give each as a --model, and say"
-            " which belong to a figure, as --figure 16=copy,online,srtf."
-        )
-    )
+    parts: list[PagePart] = [Legend(legend), Pictures(pictures)] if pictures else []
     return Section("figures", "Figures of the paper", parts)
+
+
+def _learning_curves(plan: ElasticEvaluationPlan) -> list[Picture]:
+    """Validation of the policies during their trainings; nothing where none has a curve."""
+    curves, levels = [], []
+    for nth, (label, (_, model)) in enumerate(plan.models.items()):
+        if not model.curve:
+            continue
+        points = [(float(each.round), each.slots) for each in model.curve]
+        before = model.references.get("supervised", model.references.get("start"))
+        if before is not None:
+            points.insert(0, (0.0, before))
+        curves.append(Curve(name=label, style=curve_style(nth), points=points))
+        levels += [each for each in model.references.items() if each[0] not in _NO_TEACHER]
+    if not curves:
+        return []
+    title = "Learning curves: validation during the training"
+    across = "rounds of online learning"
+    axes = plane(curves, across_words=across, up_words="completion, slots", from_zero=False)
+    small = "Round 0: before it, mostly after the supervised phase. Dashed: the teacher."
+    shown = curve_chart(curves, axes, title=title, levels=list(dict.fromkeys(levels)))
+    return [Picture(title, small, shown)]
 
 
 def _picture(sweep: Sweep) -> Picture:

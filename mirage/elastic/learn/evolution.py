@@ -1,9 +1,8 @@
-"""Evolution strategies, as the policy `gain` learns (Salimans et al. 2017).
+"""The policy `gain` learns by evolution strategies (`mirage.rl.evolution`).
 
-A generation tries weights on either side of the present ones, in antithetic pairs. All run the same
-fresh job sequences, whose speeds vary alike (common random numbers), and each is worth its mean
-completion time. So what a task given in one slot does to the slots after it is in the difference of
-a pair: no reward has to be shared out among decisions.
+All weights of a generation run the same fresh job sequences, whose speeds vary alike (common random
+numbers), and each is worth its mean completion time. So what a task given in one slot does to the
+slots after it is in the difference of a pair: no reward has to be shared out among decisions.
 """
 
 from __future__ import annotations
@@ -12,14 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
 
 from mirage.elastic.baselines import run_slot
 from mirage.elastic.fitting import SpeedEstimates
-from mirage.elastic.gain_policy import GainAllocator, GainNetwork, GainWeights, Singles
+from mirage.elastic.gain_policy import GainAllocator, GainNetwork, GainWeights
 from mirage.elastic.learn.online import Sequences
 from mirage.elastic.world import ElasticConfig, ElasticWorld, Floats
-from mirage.rl.fit import FitResult, Report, Stop, fit, linear
+from mirage.rl.evolution import Evolution
+from mirage.rl.fit import FitResult, Report, Stop, fit
 from mirage.rl.options import Count, MethodOptions, Rate
 
 
@@ -68,33 +67,23 @@ class EvolutionLearner:
         options: EvolutionOptions,
         seed: int,
     ) -> None:
-        self._network, self._options, self._sequences = network, options, sequences
+        self._options, self._sequences = options, sequences
         self._config = replace(config, most_slots=options.slots)
         self._knows_speeds, self._seed = knows_speeds, seed
-        self._rng = np.random.default_rng(seed)
+        self._evolution = Evolution(
+            weights=list(network.parameters()),
+            pairs=options.pairs,
+            spread=options.spread,
+            rate=options.rate,
+            random=np.random.default_rng(seed),
+        )
 
     def train_round(self, done: int) -> float:
         """A generation; returns the mean completion time of all weights tried, slots."""
-        options = self._options
-        part = done / options.generations
-        spread = linear(options.spread, options.spread / 2, part)
-        parts = [each.detach().numpy() for each in self._network.parameters()]
-        noise = [self._rng.standard_normal((options.pairs, *each.shape)) for each in parts]
-        tried = [
-            (each + spread * np.concatenate([off, -off])).astype(np.float32)
-            for each, off in zip(parts, noise, strict=True)
-        ]
-        slots = self._try(tried, done)
-        gains = slots[options.pairs :] - slots[: options.pairs]
-        gains = gains / max(float(np.sqrt((gains**2).mean())), 1e-12)
-        step = spread * linear(options.rate, options.rate / 3, part)
-        with torch.no_grad():
-            for weight, off in zip(self._network.parameters(), noise, strict=True):
-                change = np.tensordot(gains, off, axes=1) / options.pairs
-                weight.add_(torch.from_numpy(change.astype(np.float32)), alpha=step)
-        return float(slots.mean())
+        part = done / self._options.generations
+        return self._evolution.generation(part, lambda tried: self._try(tried, done))
 
-    def _try(self, tried: list[Singles], done: int) -> Floats:
+    def _try(self, tried: list[Floats], done: int) -> Floats:
         """Mean completion time of each network, [C]."""
         copies = len(tried[0])
         world = ElasticWorld(
@@ -103,7 +92,7 @@ class EvolutionLearner:
             seed=self._seed * 1000 + done,
             copies=copies,
         )
-        linear_part, into, out = tried
+        linear_part, into, out = (each.astype(np.float32) for each in tried)
         allocator = GainAllocator(
             weights=GainWeights(linear=linear_part, into=into, out=out),
             estimates=None if self._knows_speeds else SpeedEstimates(seed=self._seed * 1000 + done),

@@ -1,8 +1,7 @@
-"""Training of the policy for rounds by evolution strategies (Salimans et al. 2017).
+"""Training of the policy for rounds by evolution strategies (`mirage.rl.evolution`).
 
-Only the network's linear part is trained: one number for each feature and action. Pairs of weights,
-one the mirror of the other, are played on the same drawn workloads. The difference of their mean
-completion times is the gradient's estimate, so there is no credit to assign to single rounds.
+Only the network's linear part is trained: one number for each feature and action. All weights of an
+iteration are played on the same drawn workloads.
 """
 
 from __future__ import annotations
@@ -11,14 +10,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 
 from mirage.elastic.pollux_schedulers import mean_completion_s
 from mirage.elastic.pollux_world import PolluxConfig
-from mirage.elastic.rounds import ACTIONS, FEATURES, LinearRounds, SetRounds, ValueNetwork
+from mirage.elastic.rounds import LinearRounds, SetRounds, ValueNetwork
 from mirage.elastic.workload import ElasticJobs
 from mirage.elastic.world import Floats
-from mirage.rl.fit import FitResult, Report, Stop, fit, linear
+from mirage.rl.evolution import Evolution
+from mirage.rl.fit import FitResult, Report, Stop, fit
 from mirage.rl.options import Count, MethodOptions, Rate
 
 
@@ -65,27 +64,22 @@ class RoundsLearner:
         seed: int,
     ) -> None:
         self.network, self.config, self._draw = network, config, draw
-        self._options, self._iterations = options.evolution, options.iterations
-        self._workloads = options.workloads
-        self._rng = np.random.default_rng(seed)
+        self._iterations, self._workloads = options.iterations, options.workloads
+        self._evolution = Evolution(
+            weights=[network.linear.weight.detach().T],  # as `LinearRounds` has them
+            pairs=options.evolution.pairs,
+            spread=options.evolution.spread,
+            rate=options.evolution.rate,
+            random=np.random.default_rng(seed),
+        )
 
     def train_round(self, done: int) -> float:
         """An iteration; returns the mean completion time of all weights tried, in seconds."""
-        options, part = self._options, done / self._iterations
-        spread = linear(options.spread, options.spread / 2, part)
-        weights = self.network.linear.weight.detach().numpy().T.astype(np.float64)
-        noise = self._rng.standard_normal((options.pairs, FEATURES, ACTIONS))
-        found = self._play(weights + spread * np.concatenate([noise, -noise]))
-        gains = found[options.pairs :] - found[: options.pairs]
-        gains = gains / max(float(np.sqrt((gains**2).mean())), 1e-12)
-        step = spread * linear(options.rate, options.rate / 3, part)
-        change = step * np.tensordot(gains, noise, axes=1) / options.pairs
-        with torch.no_grad():
-            self.network.linear.weight += torch.from_numpy(change.T.astype(np.float32))
-        return float(found.mean())
+        return self._evolution.generation(done / self._iterations, self._play)
 
-    def _play(self, weights: Floats) -> Floats:
+    def _play(self, tried: list[Floats]) -> Floats:
         """Mean completion time of each of the weights [P, FEATURES, ACTIONS], seconds, [P]."""
+        (weights,) = tried
         workloads = list(self._draw(self._workloads))
         policy = LinearRounds(weights=np.repeat(weights, len(workloads), axis=0))
         found = mean_completion_s(policy, self.config, workloads * len(weights))
