@@ -30,9 +30,10 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from mirage.elastic.jobs.journal import read_events
+from mirage.elastic.jobs.journal import JOURNAL
 from mirage.elastic.jobs.tag import parse_task_tag
 from mirage.figures.provenance import provenance
+from mirage.store.events import read_events
 from tests.slurm.site import ALICE, BOB, CAROL, ROOT, Site, until
 
 Json = dict[str, Any]
@@ -333,7 +334,7 @@ def gpu_seconds(row: dict[str, str], until_s: int) -> int:
 def job_result(site: Site, name: str) -> Json:
     """How one elastic job went."""
     folder = folder_of(site, name)
-    events = read_events(folder)
+    events = list(read_events(folder / JOURNAL))
     losses = [
         json.loads(line) for line in (folder / "runtime" / "losses.jsonl").read_text().splitlines()
     ]

@@ -1,25 +1,19 @@
 """What was meant to be moved and what came of it: `moves.jsonl`, which outlives who moves.
 
-Each line is an event, synced to disk. The intent stands there before anything is done, so who was
-killed in the middle reads the file again and finds out from Slurm what became of it.
+The intent stands there before anything is done (`mirage.store.events`).
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from mirage.errors import StoreError, system_says
-from mirage.store.files import make_private_folder
-from mirage.store.journal import append_durably
-from slurm_sim.formats import parse_json
+from mirage.store.events import Event, append_events, read_events
 
-Event = Mapping[str, Any]
 MEASURED = 20
 """The last moves, whose median pause is the price."""
 
@@ -80,7 +74,7 @@ class MoveJournal:
     def read(cls, path: Path) -> MoveJournal:
         """An absent file is an empty journal."""
         journal = cls(path=path)
-        for event in _events(path):
+        for event in read_events(path):
             journal._apply(event)
         return journal
 
@@ -140,15 +134,7 @@ class MoveJournal:
         self._write([{"at": now_s, "event": "propose", "mode": mode, "moves": list(moves)}])
 
     def _write(self, events: Sequence[Event]) -> None:
-        text = "".join(json.dumps(event, separators=(",", ":")) + "\n" for event in events)
-        try:
-            make_private_folder(self.path.parent)
-            append_durably(self.path, text.encode())
-        except OSError as error:
-            raise StoreError(
-                f"{system_says(error, self.path)}: the journal can't be written, so nothing is"
-                " moved. Make room, or give another --state."
-            ) from error
+        append_events(self.path, events, "Make room, or give another --state.")
         for event in events:
             self._apply(event)
 
@@ -187,20 +173,3 @@ def _intended(event: Event) -> JobMove:
         to_batch=bool(event["batch"]),
         exit_code=int(event["exit"]),
     )
-
-
-def _events(path: Path) -> Iterable[Event]:
-    try:
-        lines = path.read_bytes().splitlines()
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise StoreError(f"{system_says(error, path)}: the journal can't be read.") from error
-    for number, line in enumerate(lines, start=1):
-        try:
-            event = parse_json(line)
-        except ValueError:
-            continue  # cut off by a full disk; what it meant to say was not done
-        if not isinstance(event, dict) or "event" not in event:
-            raise StoreError(f"{path}, line {number}: no event. Is this a journal of moves?")
-        yield event

@@ -17,7 +17,7 @@ from mirage.elastic.baselines import Allocator
 from mirage.elastic.jobs import folder as files
 from mirage.elastic.jobs.act import ActiveJob, Actuator
 from mirage.elastic.jobs.capacity import ClusterRoom, TaskKey
-from mirage.elastic.jobs.journal import ElasticTask, JobJournal, read_events
+from mirage.elastic.jobs.journal import JOURNAL, ElasticTask, JobJournal
 from mirage.elastic.jobs.limits import JobCounts, allowance
 from mirage.elastic.jobs.plan import (
     Act,
@@ -38,6 +38,7 @@ from mirage.elastic.speed import TaskDemand
 from mirage.errors import AccountingUnavailable, ClusterError, MirageError, StoreError
 from mirage.figures.words import several
 from mirage.ports import Clock, Cluster
+from mirage.store.events import read_events
 from slurm_sim.config import ClusterConfig
 
 log = logging.getLogger(__name__)
@@ -420,6 +421,6 @@ def _measurements(folder: Path) -> list[Measurement]:
             servers=int(event["servers"]),
             steps_per_s=float(event["steps_per_s"]),
         )
-        for event in read_events(folder)
+        for event in read_events(folder / JOURNAL)
         if event["event"] == "speed"
     ]

@@ -1,14 +1,10 @@
 """What a controller meant to do with an elastic job and what came of it: `journal.jsonl`.
 
-Each line is an event, written and synced before the act (an intent) or after it (an outcome). A
-controller that was killed reads the file again and goes on where the other one stopped: an intent
-without an outcome is checked against Slurm, never repeated blindly.
+An intent without an outcome is checked against Slurm, never repeated blindly (`mirage.store.events`).
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,12 +12,10 @@ from typing import Any
 from mirage.domain import Job, JobState
 from mirage.elastic.jobs.request import Role
 from mirage.elastic.jobs.tag import LETTERS, role_of
-from mirage.errors import StoreError, system_says
-from mirage.store.journal import append_durably
-from slurm_sim.formats import parse_json
+from mirage.errors import StoreError
+from mirage.store.events import Event, append_events, read_events
 
 JOURNAL = "journal.jsonl"
-Event = Mapping[str, Any]
 
 
 @dataclass(kw_only=True)
@@ -133,7 +127,7 @@ class JobJournal:
     def __init__(self, folder: Path) -> None:
         """Reads what is there. Raises StoreError: no journal, or one that can't be read."""
         self.path = folder / JOURNAL
-        events = list(_read(self.path))
+        events = list(read_events(self.path))
         if not events or events[0].get("event") != "job":
             raise StoreError(
                 f"{self.path}: no journal of an elastic job. Remove the folder to forget the job."
@@ -148,13 +142,15 @@ class JobJournal:
     @classmethod
     def create(cls, folder: Path, *, ident: str, name: str, now_s: int) -> JobJournal:
         """Begins the journal of a new job. Raises StoreError."""
-        _write(folder / JOURNAL, [{"at": now_s, "event": "job", "ident": ident, "name": name}])
+        append_events(
+            folder / JOURNAL, [{"at": now_s, "event": "job", "ident": ident, "name": name}]
+        )
         return cls(folder)
 
     def write(self, now_s: int, event: str, **words: Any) -> None:
         """Writes an event durably, then takes it in. Raises StoreError: nothing was written."""
         line = {"at": now_s, "event": event, **words}
-        _write(self.path, [line])
+        append_events(self.path, [line])
         self.record.apply(line)
 
     def over(self, now_s: int, task: ElasticTask, job: Job | None) -> None:
@@ -168,32 +164,3 @@ class JobJournal:
             end=(job.end_s if job else None) or now_s,
             exit=job.exit_code if job else None,
         )
-
-
-def read_events(folder: Path) -> list[Event]:
-    """All events, oldest first. Raises StoreError."""
-    return list(_read(folder / JOURNAL))
-
-
-def _read(path: Path) -> Iterable[Event]:
-    try:
-        lines = path.read_bytes().splitlines()
-    except OSError as error:
-        raise StoreError(f"{system_says(error, path)}: the journal can't be read.") from error
-    for line in lines:
-        try:
-            event = parse_json(line)
-        except ValueError:
-            continue  # a line that a full disk cut off; what it meant to say was not done
-        if isinstance(event, dict) and "event" in event and "at" in event:
-            yield event
-
-
-def _write(path: Path, events: Iterable[Event]) -> None:
-    text = "".join(json.dumps(event, separators=(",", ":")) + "\n" for event in events)
-    try:
-        append_durably(path, text.encode())
-    except OSError as error:
-        raise StoreError(
-            f"{system_says(error, path)}: the journal can't be written, so nothing is done."
-        ) from error

@@ -41,7 +41,7 @@ def test_a_line_that_a_crash_cut_off_is_left_out(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_journal(tmp_path: Path) -> None:
     (tmp_path / JOURNAL).write_bytes(b"\xff\x00 garbage\n[1]\n")
-    with pytest.raises(StoreError, match="no journal of an elastic job"):
+    with pytest.raises(StoreError, match="line 2: no event"):
         JobJournal(tmp_path)
 
 
