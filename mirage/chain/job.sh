@@ -341,7 +341,13 @@ m_cancel_rest() { # the queued links after this one
 
 m_leave() { # CODE TEXT: ends this job before its work, or a service that may not go on
     m_say "$2"
-    if [ -n "$m_child" ]; then m_end_script; else m_stop_queuing; fi
+    if [ -n "$m_child" ]; then # this is beside it
+        kill -s TERM "$m_child" 2>/dev/null
+        sleep 30 >/dev/null 2>&1
+        kill -s KILL "$m_child" 2>/dev/null
+    else
+        m_stop_queuing
+    fi
     exit "$1"
 }
 
@@ -490,17 +496,23 @@ m_printed_id() { # COMMENT (a pattern of the job's): the id in what sbatch print
     printf '%s\n' "$m_own"
 }
 
-m_submit() ( # SEGMENT PREDECESSOR ARGUMENTS...: prints the job id
+m_submit_as() ( # COMMENT (a pattern of the job's) SBATCH...: prints the job id
     m_sbatch_program=$(m_slurm sh -c 'command -v sbatch') || m_sbatch_program=sbatch
+    m_pattern=$1
+    shift
     m_forget_job
     cd "$m_submit_dir" 2>/dev/null || : # where it is not mounted, --chdir still says where to run
-    m_tag="mirage/1 chain=$m_chain seg=$1/$m_segments${m_length:+ of=$m_length} pred=$2 mode=$m_mode $m_wishes$(m_cost_word)$(! m_is_service || printf ' ready=0')"
-    m_answer=$(m_sbatch --parsable ${m_hold:+"$m_hold"} --comment="$m_tag${m_comment:+ -- $m_comment}" --dependency="afterany:$2$m_singleton" \
-        "$m_dir/job.sh" "$@" 2>"$m_dir/.sbatch.$m_job") || exit 1
-    m_answer=$(printf '%s\n' "$m_answer" | m_printed_id "mirage/1 chain=$m_chain seg=$1/.*")
+    m_answer=$("$@" 2>"$m_dir/.sbatch.$m_job") || exit 1
+    m_answer=$(printf '%s\n' "$m_answer" | m_printed_id "$m_pattern")
     [ -n "$m_answer" ] || { echo "sbatch printed no job id" >"$m_dir/.sbatch.$m_job"; exit 1; }
     echo "$m_answer"
 )
+
+m_submit() { # SEGMENT PREDECESSOR ARGUMENTS...: prints the job id
+    m_tag="mirage/1 chain=$m_chain seg=$1/$m_segments${m_length:+ of=$m_length} pred=$2 mode=$m_mode $m_wishes$(m_cost_word)$(! m_is_service || printf ' ready=0')"
+    m_submit_as "mirage/1 chain=$m_chain seg=$1/.*" m_sbatch --parsable ${m_hold:+"$m_hold"} \
+        --comment="$m_tag${m_comment:+ -- $m_comment}" --dependency="afterany:$2$m_singleton" "$m_dir/job.sh" "$@"
+}
 
 # The mean of this chain's links. In training, what a handover costs: from the signal until the successor's program said
 # in $MIRAGE_READY_FILE that it goes on. A service's start-up: from the start of a link until it was ready. Where no link
@@ -697,16 +709,10 @@ m_running_links() { # "afterany:JOB:JOB": this job and all links that have nodes
     [ -z "$m_ids" ] || echo "afterany$m_ids"
 }
 
-m_submit_then() ( # NUMBER: prints the job id
-    m_after=$(m_running_links) || exit 1
-    m_sbatch_program=$(m_slurm sh -c 'command -v sbatch') || m_sbatch_program=sbatch
-    m_forget_job
-    cd "$m_submit_dir" 2>/dev/null || :
-    m_answer=$(m_sbatch_then "$1" "${m_after:+--dependency=$m_after}" 2>"$m_dir/.sbatch.$m_job") || exit 1
-    m_answer=$(printf '%s\n' "$m_answer" | m_printed_id "mirage-then/1 chain=$m_chain n=$1\( -- .*\)\{0,1\}")
-    [ -n "$m_answer" ] || { echo "sbatch printed no job id" >"$m_dir/.sbatch.$m_job"; exit 1; }
-    echo "$m_answer"
-)
+m_submit_then() { # NUMBER: prints the job id
+    m_after=$(m_running_links) || return 1
+    m_submit_as "mirage-then/1 chain=$m_chain n=$1\( -- .*\)\{0,1\}" m_sbatch_then "$1" "${m_after:+--dependency=$m_after}"
+}
 
 m_find_then() { # NUMBER: sets m_id and m_state of its job, which may have ended; empty: none. Fails without an answer
     m_lines=$(m_slurm squeue -h -a -t all -u "$(id -u)" -o '%A %T %D/%N %k' 2>"$m_dir/.sbatch.$m_job") || return 1
@@ -1001,15 +1007,17 @@ m_settle_check() { # before the script starts: sets m_stranger and m_patience
     m_stranger=''
     m_measure_cost
     m_patience=$((2 * (${m_cost:-0} > m_startup ? m_cost : m_startup)))
-    [ -n "$m_health_port" ] || return 0
-    if ! command -v bash >/dev/null; then
+    if [ -n "$m_health_port" ] && ! command -v bash >/dev/null; then
         m_say "there is no bash here to ask port $m_health_port with"
         m_health_port=
-    elif m_answers; then
+    elif [ -n "$m_health_port" ] && m_answers; then
         m_stranger=1
         m_say "another program answers on port $m_health_port of this node before the script has started: that does not count." \
             "Let the script choose a port that is free and --health-command ask it, or submit with --exclusive"
     fi
+    [ -n "$m_health_port$m_health_command$m_says_so" ] ||
+        m_say "no health check is there: this link counts as ready $m_startup s after its start (--startup), or once the script" \
+            "creates \$MIRAGE_READY_FILE"
 }
 
 m_is_ready() { # sets m_by, why
@@ -1035,15 +1043,6 @@ m_check_passes() {
     fi
 }
 
-m_settle_wait() { # without a check: sets m_says_so, that the program creates $MIRAGE_READY_FILE, as in earlier links
-    [ -z "$m_health_port$m_health_command$m_says_so" ] || return 0
-    for m_entry in "$m_dir"/ready.*; do
-        [ ! -e "$m_entry" ] || grep -q '^by=' "$m_entry" || m_says_so=1
-    done
-    [ -n "$m_says_so" ] || m_say "no health check is given: this link counts as ready $m_startup s after its start, or once" \
-        "the script creates \$MIRAGE_READY_FILE (mirage-submit --health-http, --health-tcp, --startup)"
-}
-
 m_is_alone() { # no other link of the chain runs. Asks every ten seconds
     [ "$(m_now)" -ge "$m_alone_at" ] || return 1
     m_alone_at=$(($(m_now) + 10)) m_look_at=0
@@ -1058,7 +1057,6 @@ m_watch_service() { # beside the user's script
     m_passed=0 m_took='' m_late='' m_alone_at=0
     m_ignore_signals
     trap - TERM
-    m_settle_wait
     until m_is_ready; do
         if [ -z "$m_took" ]; then
             m_leave_if_over
@@ -1274,12 +1272,6 @@ m_wait() { # sets m_code. A signal interrupts `wait`, and whether it did cannot 
     done
 }
 
-m_end_script() { # from beside it
-    kill -s TERM "$m_child" 2>/dev/null
-    sleep 30 >/dev/null 2>&1
-    kill -s KILL "$m_child" 2>/dev/null
-}
-
 m_stop_helpers() {
     m_child=''
     # A shell that was forked a moment ago can lose any other signal.
@@ -1373,6 +1365,7 @@ m_conclude() { # HOW ARGUMENTS...: ends the chain, or makes sure that it goes on
 # A link of a chain with a length may be one of several that end so. A signal that was passed on may be why it ended.
 m_is_done_by_exit() {
     [ "$m_ending" = exit ] && [ "$m_code" -eq 0 ] && [ "$m_signals_seen" -eq 0 ] || return 1
+    ! m_is_service || [ -e "$m_dir/ready.$m_seg" ] || return 1 # it left its server in the background, say
     [ "$m_limit_signal" -eq 0 ] || m_seconds_left >/dev/null || return 1 # else nobody knows whether it had its signal
     m_read_length
     [ "$m_length" = "done" ]

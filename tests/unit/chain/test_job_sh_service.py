@@ -7,6 +7,7 @@ import shutil
 import signal
 import socket
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -130,6 +131,19 @@ def test_a_port_that_another_program_answers_on_does_not_count(rig: Rig) -> None
     finally:
         own.kill()
         own.wait()
+
+
+def test_without_bash_a_port_is_not_asked(rig: Rig, tmp_path: Path) -> None:
+    (tools := tmp_path / "tools").mkdir()
+    for program in (*Path("/usr/bin").iterdir(), *Path("/bin").iterdir()):
+        if program.name != "bash" and not (tools / program.name).is_symlink():
+            (tools / program.name).symlink_to(program)
+    serve(rig, health=Health(port=free_port()), handover=Handover(cost_s=1))
+    link = rig.start(1, 11, PATH=f"{rig.root / 'bin'}:{tools}")
+    assert link.stderr
+    assert "there is no bash here to ask port" in link.stderr.readline()
+    assert "counts as ready 1 s after its start" in link.stderr.readline()
+    wait_until(lambda: (rig.folder / "ready.1").exists())
 
 
 @pytest.mark.parametrize("is_said", [True, False], ids=["--startup", "default"])
@@ -324,3 +338,13 @@ def test_a_server_does_not_start_again(rig: Rig, failure: Failure, code: int) ->
     serve(rig, f"echo x >>runs; exit {code}", health=Health(command="true"), failure=failure)
     assert rig.run(1, 11)[0] == code
     assert (rig.root / "runs").read_text() == "x\n"
+
+
+def test_a_script_that_leaves_its_server_behind_does_not_end_the_chain_as_done(rig: Rig) -> None:
+    serve(rig, "sleep 600 &", length="done", health=Health(says_so=True))
+    assert rig.run(1, 11)[0] == 0
+    assert over_marker(rig.folder) is None
+    assert (rig.folder / "queued.2").exists()
+    serve(rig, 'touch "$MIRAGE_READY_FILE"', length="done", health=Health(says_so=True))
+    rig.run(2, 12, 11)
+    assert (over_marker(rig.folder) or ("",))[0] == "done"
