@@ -18,9 +18,8 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
-from benchmarks.real_chains_client import Client
+from benchmarks.real_chains_client import Client, answered, told_by_history
 from benchmarks.real_chains_judge import (
     FIELDS,
     HANDOVER_S,
@@ -181,19 +180,6 @@ class Run:
             "root", "scontrol", "update", f"nodename={node}", *words, check=False, timeout_s=300
         )
 
-    def told(self) -> dict[str, dict[str, object]]:
-        """What `mirage history` says of each service, by name."""
-        found = {}
-        for user in (ALICE, BOB):
-            done = self.world.site.run(user, "mirage", "history", "--all", "--json", timeout_s=300)
-            for report in json.loads(done.stdout)["chains"]:
-                if report["service"]:
-                    found[report["name"]] = report["service"] | {
-                        "interruption_s": report["totals"]["interruption_s"],
-                        "readiness": [link["readiness"] for link in report["links"]],
-                    }
-        return found
-
     def _look(self) -> None:
         """Keeps what users see, in the daemon's folder: `status-HOURS`."""
         told = [
@@ -276,19 +262,8 @@ def summary(chains: dict[str, dict[str, object]]) -> dict[str, dict[str, float]]
             "mean_wall_h": round(fmean(r.wall_h for r in rows), 1),
         }
         if mode == "service":
-            found[mode] |= _answered(mine)
+            found[mode] |= answered(mine)
     return found
-
-
-def _answered(services: list[dict[str, Any]]) -> dict[str, float]:
-    """Of all services: seconds without an answer, as a client found and as `mirage history` says."""
-    asked_s = sum(chain["client"]["asked_s"] for chain in services)
-    silent_s = sum(chain["client"]["silent_s"] for chain in services)
-    return {
-        "answered": round(1 - silent_s / max(asked_s, 1), 4),
-        "silent_s": silent_s,
-        "history_s": sum(chain["history"].get("down_s", 0) for chain in services),
-    }
 
 
 def report(policy: str, found: dict[str, object]) -> bool:
@@ -384,7 +359,7 @@ def main() -> int:
             world.up("enforce" if args.policy == "default" else "observe")
             run.run()
             queued, end_s = queued_names(run), clock.now_s()
-            answers, told = run.client.stop(), run.told()
+            answers, told = run.client.stop(), told_by_history(site, (ALICE, BOB))
             run.cancel_chains()
             until(lambda: not (queued_names(run) & run.plans.keys()), 120, "the chains to end")
             time.sleep(3 * POLL_S / args.speed)  # the daemon's last cycles

@@ -8,12 +8,16 @@ the kernel takes from it with its death.
 from __future__ import annotations
 
 import fcntl
+import json
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from benchmarks.soak_world import Clock
+from tests.slurm.site import Site
 
 
 @dataclass(kw_only=True)
@@ -81,3 +85,28 @@ def is_held(file: Path) -> bool:
         return False
     except BlockingIOError:
         return True
+
+
+def told_by_history(site: Site, users: Sequence[str]) -> dict[str, dict[str, object]]:
+    """What `mirage history` says of each of these users' services, by name."""
+    found = {}
+    for user in users:
+        done = site.run(user, "mirage", "history", "--all", "--json", timeout_s=300)
+        for report in json.loads(done.stdout)["chains"]:
+            if report["service"]:
+                found[report["name"]] = report["service"] | {
+                    "interruption_s": report["totals"]["interruption_s"],
+                    "readiness": [link["readiness"] for link in report["links"]],
+                }
+    return found
+
+
+def answered(services: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Of all services: seconds without an answer, as the client found and as `mirage history` says."""
+    asked_s = sum(chain["client"]["asked_s"] for chain in services)
+    silent_s = sum(chain["client"]["silent_s"] for chain in services)
+    return {
+        "answered": round(1 - silent_s / max(asked_s, 1), 4),
+        "silent_s": silent_s,
+        "history_s": sum(chain["history"].get("down_s", 0) for chain in services),
+    }

@@ -174,10 +174,10 @@ def test_a_paused_chain_keeps_its_place_and_goes_on(site, service):
         until(lambda: runs(site, last, 2), 40, "the link that was added")
         until(lambda: runs(site, again, 1), 60, "the requeued link")
         service.wait_for(chain, "active")
+        assert [len(jobs) for jobs in site.chain_jobs(ALICE, chain).values()] == [1, 1, 1]
         (report,) = json.loads(mirage(site, "history", chain, "--json"))["chains"]
         ended, started = report["links"][0]["end"], report["links"][1]["start"]
         assert report["links"][1]["interruption_s"] <= started - resumed_s < started - ended
-        assert [len(jobs) for jobs in site.chain_jobs(ALICE, chain).values()] == [1, 1, 1]
 
 
 LOOKS_OFTEN = """
