@@ -27,7 +27,7 @@ from mirage.chain.durations import format_duration
 from mirage.domain import Action
 from mirage.ports import Advice, Observation
 from mirage.provision.policies.forecasts import Forecast, WaitSource
-from mirage.provision.policies.goodput import STAGGER, too_many_short
+from mirage.provision.policies.goodput import STAGGER
 from mirage.provision.policies.heuristics import end_is_away, no_wait_known, not_yet
 from mirage.provision.policies.wait_law import WaitLaw
 
@@ -35,7 +35,12 @@ LEAST_RUN = 1 / 2
 """Of a link's length: a successor that would more likely start before its predecessor is that old
 is not released.
 """
+MARGIN = 1.2
+"""Waits come in bursts, so the next one is taken to last so many times as long as the law says."""
 NAME = "uptime"
+
+_Left = tuple[float, float]
+"""Seconds, and the share of the cases."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +72,7 @@ def _undecided(observation: Observation) -> Advice | None:
     """Why nothing is to be weighed yet; None: it is."""
     if observation.predecessor.is_queueing:
         return _not_to_follow_yet(observation)
-    return not_yet(observation) or too_many_short(observation)
+    return not_yet(observation)
 
 
 def _not_to_follow_yet(observation: Observation) -> Advice | None:
@@ -89,38 +94,46 @@ def _not_to_follow_yet(observation: Observation) -> Advice | None:
 def _weighed(observation: Observation, forecast: Forecast | None) -> Advice:
     if forecast is None:
         return no_wait_known(observation)
-    law, length_s = forecast.law, observation.predecessor.expected_limit_s
+    length_s = observation.predecessor.expected_limit_s
     assert length_s is not None
     # A predecessor that waits itself has its whole run before it, if it starts now.
     ends = observation.ends or ((length_s, 1.0),)
-    ready_s = [(end_s - observation.handover_s, share) for end_s, share in ends]
-    later_s = [(left_s - observation.step_s, share) for left_s, share in ready_s]
-    chance = sum(share * law.share_above(left_s) for left_s, share in later_s)
-    down_s = _down_s(law, later_s)
-    least_s = (observation.remaining_s or 0) - (1 - LEAST_RUN) * length_s
-    is_too_soon = least_s > 0 and law.share_above(least_s) < 0.5
-    allowed_s = (1 - (observation.uptime or 0)) * length_s
-    is_due = down_s > allowed_s or chance > 0.5 or forecast.exceeds_known
-    why = (
-        f"it would probably start within {format_duration(least_s)}, which is too soon"
-        if is_too_soon
-        else "more work is queued than any of them found, so it may wait longer than all"
-        if forecast.exceeds_known
-        else f"a decision later the service would be down for {format_duration(down_s)} in the mean"
-        f" ({chance:.0%} of the cases), and a link may lose {format_duration(allowed_s)}"
-    )
+    lefts_s = [(end_s - observation.handover_s, share) for end_s, share in ends]
+    release, why = _choice(observation, forecast, lefts_s, length_s)
     return Advice(
-        action=Action.RELEASE if is_due and not is_too_soon else Action.WAIT,
+        action=Action.RELEASE if release else Action.WAIT,
         reason=f"{forecast.words}; {why}; {_end(observation)}",
-        wait_p10_s=law.quantile(0.1),
-        wait_p50_s=law.quantile(0.5),
-        wait_p90_s=law.quantile(0.9),
-        expected_interruption_s=_down_s(law, ready_s),
+        wait_p10_s=forecast.law.quantile(0.1),
+        wait_p50_s=forecast.law.quantile(0.5),
+        wait_p90_s=forecast.law.quantile(0.9),
+        expected_interruption_s=_down_s(forecast.law, lefts_s),
         expected_overlap_s=float(observation.handover_s),
     )
 
 
-def _down_s(law: WaitLaw, lefts_s: Sequence[tuple[float, float]]) -> float:
+def _choice(
+    observation: Observation, forecast: Forecast, lefts_s: Sequence[_Left], length_s: int
+) -> tuple[bool, str]:
+    """Whether it is released now, and why. ``lefts_s``: until it must have started."""
+    law = WaitLaw(MARGIN * forecast.law.waits_s, forecast.law.shares)
+    remaining_s = length_s if observation.remaining_s is None else observation.remaining_s
+    early_s = remaining_s - (1 - LEAST_RUN) * length_s
+    if early_s > 0 and law.share_above(early_s) < 0.5:
+        early = format_duration(early_s)
+        return False, f"it would probably start within {early}, which is too soon"
+    if forecast.exceeds_known:
+        return True, "more work is queued than any of them found, so it may wait longer than all"
+    later_s = [(left_s - observation.step_s, share) for left_s, share in lefts_s]
+    chance = sum(share * law.share_above(left_s) for left_s, share in later_s)
+    down_s = _down_s(law, later_s)
+    allowed_s = (1 - (observation.uptime or 0)) * length_s
+    return down_s > allowed_s or chance > 0.5, (
+        f"a decision later the service would be down for {format_duration(down_s)} in the mean"
+        f" ({chance:.0%} of the cases), and a link may lose {format_duration(allowed_s)}"
+    )
+
+
+def _down_s(law: WaitLaw, lefts_s: Sequence[_Left]) -> float:
     """The mean time by which a wait exceeds what is left, over ``lefts_s``, each with its share."""
     return sum(
         share * float(np.maximum(law.waits_s - left_s, 0) @ law.shares) for left_s, share in lefts_s
