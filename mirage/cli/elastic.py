@@ -9,14 +9,13 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from mirage.cli import elastic_jobs
+from mirage.cli.groups import add_verbs, announcer, errors, needs
 from mirage.cli.learning import add_minutes, budget_s, telling_what_is_kept, words_of
 from mirage.cli.table import console
-from mirage.errors import InputError
 from mirage.rl.budget import at_most
 from slurm_sim.cli.arguments import positive
 
@@ -25,27 +24,27 @@ if TYPE_CHECKING:
     from mirage.elastic.model import ElasticModel
     from mirage.rl.fit import Progress
 
-errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The verbs of the group."""
-    verbs = parser.add_subparsers(dest="elastic_verb", required=True, metavar="WHAT")
-    for name, add, act, summary in (
-        ("train", _add_train, _train, "a policy, from a scheduler's decisions, then from rewards"),
+    add_verbs(
+        parser,
         (
-            "evaluate",
-            _add_evaluate,
-            _evaluate,
-            "policies against schedulers on the same jobs: results.json, report.html",
+            (
+                "train",
+                _add_train,
+                _train,
+                "a policy, from a scheduler's decisions, then from rewards",
+            ),
+            (
+                "evaluate",
+                _add_evaluate,
+                _evaluate,
+                "policies against schedulers on the same jobs: results.json, report.html",
+            ),
+            *elastic_jobs.VERBS,
         ),
-        *elastic_jobs.VERBS,
-    ):
-        sub = verbs.add_parser(
-            name, help=summary, description=summary[0].upper() + summary[1:] + "."
-        )
-        add(sub)
-        sub.set_defaults(act=act)
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -121,7 +120,7 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
 
 
 def _train(args: argparse.Namespace) -> int:
-    torch_or_error()
+    needs("elastic", "torch")
     from mirage.elastic.learn.training import (
         ElasticPlan,
         default_options,
@@ -167,17 +166,6 @@ def _train(args: argparse.Namespace) -> int:
 def _show_progress(row: Progress) -> None:
     if row.score == row.score:  # not NaN
         errors.print(f"{row.stage} {row.round}/{row.rounds}: {row.score:.3f} slots")
-
-
-def torch_or_error() -> None:
-    """Raises InputError where torch is missing."""
-    try:
-        import torch
-    except ImportError as error:
-        raise InputError(
-            f"this needs torch ({error}): pip install 'mirage-slurm[elastic]'."
-        ) from error
-    torch.set_num_threads(1)  # small networks are slower on several
 
 
 def _add_evaluate(parser: argparse.ArgumentParser) -> None:
@@ -226,7 +214,7 @@ def _add_evaluate(parser: argparse.ArgumentParser) -> None:
 
 
 def _evaluate(args: argparse.Namespace) -> int:
-    torch_or_error()
+    needs("elastic", "torch")
     from mirage.elastic.evaluation import ElasticEvaluationPlan, evaluate, record_first
     from mirage.elastic.report import headline, write_report
     from mirage.elastic.settings import read_setting
@@ -240,7 +228,7 @@ def _evaluate(args: argparse.Namespace) -> int:
         sequences=args.sequences,
         seed=args.seed,
     )
-    result = evaluate(plan, _announce if errors.is_terminal else lambda _: None)
+    result = evaluate(plan, announcer())
     found = [] if args.no_figures else sweeps(plan)
     if found:
         result.record["figures"] = sweeps_record(found)
@@ -266,10 +254,6 @@ def _models(words: list[str]) -> dict[str, tuple[Path, ElasticModel]]:
         path = Path(folder if equals else word)
         models[label if equals else path.resolve().name] = (path, load_model(path))
     return models
-
-
-def _announce(name: str) -> None:
-    errors.print(f"running {name}")
 
 
 def _table(result: ElasticResult) -> Table:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
-from mirage.chain.durations import format_duration, parse_duration
+from mirage.chain.durations import format_duration
+from mirage.cli.groups import Verb, needs, seconds
 from mirage.cli.table import console
 from mirage.elastic.jobs.folder import is_controlled, reports
 from mirage.errors import InputError
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from mirage.elastic.jobs.controller import ControlOptions
 
 Json = dict[str, Any]
-AddArguments = Callable[[argparse.ArgumentParser], None]
-Run = Callable[[argparse.Namespace], int]
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +51,11 @@ def add_run(parser: argparse.ArgumentParser) -> None:
         ),
     )
     decisions.add_argument(
-        "--slot", default="5min", metavar="D", help="time between two decisions (default 5min)"
+        "--slot",
+        type=seconds,
+        default=300,
+        metavar="D",
+        help="time between two decisions (default 5min)",
     )
     decisions.add_argument(
         "--gpus", type=positive, metavar="N", help="GPUs of all your elastic jobs together, at most"
@@ -78,7 +80,11 @@ def add_run(parser: argparse.ArgumentParser) -> None:
         ),
     )
     decisions.add_argument(
-        "--poll", default="15s", metavar="D", help="time between two looks at Slurm (default 15s)"
+        "--poll",
+        type=seconds,
+        default=15,
+        metavar="D",
+        help="time between two looks at Slurm (default 15s)",
     )
 
 
@@ -96,7 +102,7 @@ def add_stop(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Registers the jobs, and controls all of them unless a controller does already."""
-    elastic_or_error()
+    needs("elastic", "zmq")
     from mirage.apps.elastic_jobs import RunPlan, run_jobs
 
     options = _options(args)
@@ -106,7 +112,7 @@ def run(args: argparse.Namespace) -> int:
         resume=args.resume,
         policy=args.policy,
         options=options,
-        poll_s=_seconds("--poll", args.poll),
+        poll_s=args.poll,
     )
     return run_jobs(plan, _say)
 
@@ -115,37 +121,16 @@ def _say(words: str) -> None:
     console.print(escape(words))
 
 
-def elastic_or_error() -> None:
-    """Raises InputError without the packages of the extra `elastic`."""
-    try:
-        import zmq  # noqa: F401 - only whether it is there
-    except ImportError as error:
-        raise InputError(
-            f"elastic jobs need pyzmq ({error}): pip install 'mirage-slurm[elastic]'."
-        ) from error
-
-
 def _options(args: argparse.Namespace) -> ControlOptions:
     from mirage.elastic.jobs.controller import ControlOptions
 
-    slot_s, poll_s = _seconds("--slot", args.slot), _seconds("--poll", args.poll)
-    if poll_s > slot_s:
-        raise InputError(f"--poll {args.poll}: more than --slot, {args.slot}")
+    if args.poll > args.slot:
+        raise InputError(f"--poll {args.poll} s: more than --slot, {args.slot} s")
     if args.reserve < 0:
         raise InputError(f"--reserve {args.reserve}: expected 0 or more")
     return ControlOptions(
-        slot_s=slot_s, most_gpus=args.gpus, is_polite=args.polite, reserve=args.reserve
+        slot_s=args.slot, most_gpus=args.gpus, is_polite=args.polite, reserve=args.reserve
     )
-
-
-def _seconds(option: str, text: str) -> int:
-    try:
-        seconds = parse_duration(text)
-    except ValueError as error:
-        raise InputError(f"{option}: {error}") from error
-    if seconds < 1:
-        raise InputError(f"{option}: expected a duration above 0, got {text!r}")
-    return seconds
 
 
 def status(args: argparse.Namespace) -> int:
@@ -201,7 +186,7 @@ def stop(args: argparse.Namespace) -> int:
     return stop_jobs(args.names, me(), _say)
 
 
-VERBS: tuple[tuple[str, AddArguments, Run, str], ...] = (
+VERBS: tuple[Verb, ...] = (
     ("run", add_run, run, "elastic training jobs on Slurm, and their controller"),
     ("status", add_status, status, "your elastic jobs: tasks, sizes, progress"),
     ("stop", add_stop, stop, "end elastic jobs; their state is saved"),

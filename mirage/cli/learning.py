@@ -12,9 +12,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from rich.console import Console
 from rich.markup import escape
 
+from mirage.cli.groups import errors
 from mirage.cli.signals import ending_on_sigterm
 from mirage.provision.learn.reporter import Reporter
 from slurm_sim.cli.arguments import positive
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 WARM_UPS = ("trace", "paper")
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
 """Of the times that can be given: Python can't write all others down."""
-errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 
 def words_of(text: str) -> tuple[str, ...]:

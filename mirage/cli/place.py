@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.markup import escape
 
 from mirage.cli import place_live
+from mirage.cli.groups import add_verbs, announcer, errors, needs
 from mirage.cli.learning import add_minutes, budget_s, telling_what_is_kept, words_of
-from mirage.errors import InputError
 from mirage.figures.words import several
 from mirage.models.recipe import RECIPE
 from mirage.rl.budget import at_most
@@ -22,37 +20,32 @@ from slurm_sim.cli.arguments import positive
 if TYPE_CHECKING:
     from mirage.placement.setting import PlacementSetting
 
-errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    verbs = parser.add_subparsers(dest="place_verb", required=True, metavar="WHAT")
-    for name, add, act, summary in (
-        ("train", _add_train, _train, "an agent on simulated jobs, as a model folder"),
+    add_verbs(
+        parser,
         (
-            "evaluate",
-            _add_evaluate,
-            _evaluate,
-            "an agent against other schedulers: results.json, report.html",
+            ("train", _add_train, _train, "an agent on simulated jobs, as a model folder"),
+            (
+                "evaluate",
+                _add_evaluate,
+                _evaluate,
+                "an agent against other schedulers: results.json, report.html",
+            ),
+            (
+                "advise",
+                place_live.add_advise,
+                place_live.advise,
+                "throughput of the GPU jobs that run now, and after moves; does nothing",
+            ),
+            (
+                "run",
+                place_live.add_run,
+                place_live.run,
+                "a service that moves jobs whose owners allow it, at their checkpoints",
+            ),
         ),
-        (
-            "advise",
-            place_live.add_advise,
-            place_live.advise,
-            "throughput of the GPU jobs that run now, and after moves; does nothing",
-        ),
-        (
-            "run",
-            place_live.add_run,
-            place_live.run,
-            "a service that moves jobs whose owners allow it, at their checkpoints",
-        ),
-    ):
-        sub = verbs.add_parser(
-            name, help=summary, description=summary[0].upper() + summary[1:] + "."
-        )
-        add(sub)
-        sub.set_defaults(act=act)
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -82,7 +75,7 @@ def _add_workload(group: argparse._ArgumentGroup) -> None:
         help="machines of each rack, with 4 GPUs each (default %(default)s)",
     )
     group.add_argument(
-        "--load",
+        "--offered-load",
         type=float,
         metavar="SHARE",
         help=(
@@ -149,7 +142,7 @@ def _setting(args: argparse.Namespace) -> PlacementSetting:
     return PlacementSetting(
         racks=parse_racks(args.topology),
         speeds=args.speeds,
-        load=args.load,
+        load=args.offered_load,
         workload=PlacementWorkload(
             jobs=args.jobs,
             total_work=args.total_work,
@@ -197,7 +190,7 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
 
 
 def _train(args: argparse.Namespace) -> int:
-    torch_or_error()
+    needs("placement", "networkx", "torch")
     from mirage.models.folder import check_replaceable
 
     check_replaceable(args.out)
@@ -258,17 +251,6 @@ def _train_scalable(args: argparse.Namespace) -> None:
     save(train_guided(setting, options, seed=args.seed, report=report))
 
 
-def torch_or_error() -> None:
-    try:
-        import networkx  # noqa: F401
-        import torch
-    except ImportError as error:
-        raise InputError(
-            f"this needs torch and networkx ({error}): pip install 'mirage-slurm[placement]'."
-        ) from error
-    torch.set_num_threads(1)  # small networks are slower on several
-
-
 def _add_evaluate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model", required=True, type=Path, metavar="DIR", help="model folder of the agent"
@@ -297,7 +279,7 @@ def _add_evaluate(parser: argparse.ArgumentParser) -> None:
 
 
 def _evaluate(args: argparse.Namespace) -> int:
-    torch_or_error()
+    needs("placement", "networkx", "torch")
     from mirage.placement.evaluation import PlacementPlan, evaluate, gantt
     from mirage.placement.model import read_model, trained_setting
     from mirage.placement.report import save
@@ -311,7 +293,7 @@ def _evaluate(args: argparse.Namespace) -> int:
     plan = PlacementPlan(
         setting=setting, placers=[*agents, *others], sequences=args.sequences, seed=args.seed
     )
-    results = evaluate(plan, _announcer())
+    results = evaluate(plan, announcer())
     facts = setting.facts()
     is_same = all(facts.get(name) == value for name, value in trained_setting(args.model).items())
     results |= {
@@ -326,16 +308,12 @@ def _evaluate(args: argparse.Namespace) -> int:
     return 0
 
 
-def _announcer() -> Callable[[str], None]:
-    return (lambda text: errors.print(text)) if errors.is_terminal else (lambda _: None)
-
-
 def _provenance(args: argparse.Namespace, started_s: float) -> dict[str, Any]:
     from mirage.figures.provenance import file_record, provenance
 
     words = ["mirage", "place", "evaluate"]
     for name, value in vars(args).items():
-        if name in ("run", "act", "verb", "place_verb") or value is None:
+        if name in ("run", "act", "verb", "subverb") or value is None:
             continue
         text = ",".join(value) if isinstance(value, tuple) else str(value)
         words += ["--" + name.replace("_", "-"), text]

@@ -9,12 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mirage.chain.durations import parse_duration
+from mirage.cli.groups import needs, seconds
 from mirage.config_sources import load, named_file, user_file
 from mirage.domain import ActingMode
-from mirage.errors import InputError
 from mirage.user.service_check import agent_folder
-from slurm_sim.cli.arguments import positive
+from slurm_sim.cli.arguments import amount, positive
 
 if TYPE_CHECKING:
     from mirage.placement.advice import Terms
@@ -38,7 +37,7 @@ def add_advise(parser: argparse.ArgumentParser) -> None:
 
 def advise(args: argparse.Namespace) -> int:
     """Prints throughput now and after each move; does nothing."""
-    networkx_or_error()
+    needs("placement", "networkx")
     from mirage.config import AdapterConfig
     from mirage.placement.advice import advise as find_moves
     from mirage.placement.live_network import read_network
@@ -103,7 +102,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
 def _add_pace(service: argparse._ArgumentGroup) -> None:
     service.add_argument(
         "--every",
-        type=_duration,
+        type=seconds,
         default=300,
         metavar="D",
         help="time between two decisions (default 5min)",
@@ -117,14 +116,14 @@ def _add_pace(service: argparse._ArgumentGroup) -> None:
     )
     service.add_argument(
         "--grace",
-        type=_duration,
+        type=seconds,
         default=600,
         metavar="D",
         help="time from the signal to the job's requeue; later it stays (default 10min)",
     )
     service.add_argument(
         "--patience",
-        type=_duration,
+        type=seconds,
         default=300,
         metavar="D",
         help="time that a requeued job waits for its nodes; then it may start anywhere (default 5min)",
@@ -133,7 +132,7 @@ def _add_pace(service: argparse._ArgumentGroup) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serves until SIGTERM; with --once until its moves are over."""
-    networkx_or_error()
+    needs("placement", "networkx")
     from mirage.apps.placing import PlacingPlan, serve
     from mirage.placement.move_steps import Patience
     from mirage.placement.mover import MoverOptions
@@ -159,14 +158,6 @@ def run(args: argparse.Namespace) -> int:
             say=partial(print, flush=True),
         )
     )
-
-
-def networkx_or_error() -> None:
-    """Raises InputError where NetworkX is missing."""
-    try:
-        import networkx  # noqa: F401
-    except ImportError as error:
-        raise InputError(f"this needs networkx ({error}): pip install networkx.") from error
 
 
 def _add_network(parser: argparse.ArgumentParser) -> None:
@@ -197,7 +188,7 @@ def _add_network(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--gpu-tflops",
-        type=_above_zero,
+        type=amount,
         default=10.6,
         metavar="X",
         help="peak speed of one GPU, TFLOPS (default %(default)s, a P100)",
@@ -208,14 +199,14 @@ def _add_terms(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("what a move has to bring")
     group.add_argument(
         "--horizon",
-        type=_duration,
+        type=seconds,
         default=4 * 3600,
         metavar="D",
         help="time for which a gain counts, unless the job's limit is sooner (default 4h)",
     )
     group.add_argument(
         "--pause",
-        type=_duration,
+        type=seconds,
         metavar="D",
         help=(
             "time without progress that a move costs (default: median of the moves so far, 3min"
@@ -229,25 +220,6 @@ def _add_terms(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="moves that are looked for (default %(default)s)",
     )
-
-
-def _above_zero(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < 1e6:
-        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text!r}")
-    return value
-
-
-def _duration(text: str) -> int:
-    try:
-        return int(text) if text.isdecimal() else parse_duration(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(
-            f"expected seconds, or a duration as 90s, 10min, 2h; got {text!r}"
-        ) from error
 
 
 def _assumptions(args: argparse.Namespace) -> Assumptions:

@@ -4,44 +4,38 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.markup import escape
 
+from mirage.cli.groups import add_verbs, announcer, errors, needs, seconds
 from mirage.cli.learning import add_minutes, budget_s, telling_what_is_kept
 from mirage.errors import InputError, MirageError
 from mirage.rl.budget import at_most
 from slurm_sim.cli.arguments import positive
 
-errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    verbs = parser.add_subparsers(dest="route_verb", required=True, metavar="WHAT")
-    for name, add, act, summary in (
-        ("train", _add_train, _train, "agents, one a partition, as a model folder"),
+    add_verbs(
+        parser,
         (
-            "evaluate",
-            _add_evaluate,
-            _evaluate,
-            "agents against simple rules: results.json, report.html",
+            ("train", _add_train, _train, "agents, one a partition, as a model folder"),
+            (
+                "evaluate",
+                _add_evaluate,
+                _evaluate,
+                "agents against simple rules: results.json, report.html",
+            ),
+            ("prove", _add_prove, _prove, "agents on a site's own job history, before publishing"),
+            (
+                "publish",
+                _add_publish,
+                _publish,
+                "the cluster's present state, and agents if there are some, for the plugin",
+            ),
         ),
-        ("prove", _add_prove, _prove, "agents on a site's own job history, before publishing"),
-        (
-            "publish",
-            _add_publish,
-            _publish,
-            "the cluster's present state, and agents if there are some, for the plugin",
-        ),
-    ):
-        sub = verbs.add_parser(
-            name, help=summary, description=summary[0].upper() + summary[1:] + "."
-        )
-        add(sub)
-        sub.set_defaults(act=act)
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -91,7 +85,7 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
 
 
 def _train(args: argparse.Namespace) -> int:
-    torch_or_error()
+    needs("train", "torch")
     from mirage.models.folder import check_replaceable
     from mirage.routing.flavors import load_partitions
     from mirage.routing.model import save_model
@@ -110,7 +104,7 @@ def _train(args: argparse.Namespace) -> int:
             episodes=args.episodes,
             trace=args.trace,
             seed=args.seed,
-            report=_announcer(),
+            report=announcer(),
         )
     save_model(args.out, result.agents, result.lesson, args.seed, result.facts)
     errors.print(f"{args.out}: {len(result.agents)} agents ({time.monotonic() - began:.0f} s)")
@@ -120,20 +114,6 @@ def _train(args: argparse.Namespace) -> int:
         escape(f"Next: mirage route prove --model {args.out} --trace FILE, on your own history")
     )
     return 0
-
-
-def torch_or_error() -> None:
-    try:
-        import torch
-    except ImportError as error:
-        raise InputError(
-            f"this needs torch ({error}): pip install 'mirage-slurm[train]'."
-        ) from error
-    torch.set_num_threads(1)  # small networks are slower on several
-
-
-def _announcer() -> Callable[[str], None]:
-    return (lambda text: errors.print(text)) if errors.is_terminal else (lambda _: None)
 
 
 def _add_evaluate(parser: argparse.ArgumentParser) -> None:
@@ -170,7 +150,7 @@ def _add_evaluate(parser: argparse.ArgumentParser) -> None:
 
 
 def _evaluate(args: argparse.Namespace) -> int:
-    torch_or_error()
+    needs("train", "torch")
     from mirage.routing.evaluate import Plan, evaluate
     from mirage.routing.flavors import load_partitions
     from mirage.routing.model import read_model
@@ -188,7 +168,7 @@ def _evaluate(args: argparse.Namespace) -> int:
         teams=teams,
         known=args.known,
     )
-    results = evaluate(kinds, plan, _announcer())
+    results = evaluate(kinds, plan, announcer())
     record = _provenance(args, started_s)
     for path in save(results | {"provenance": record}, args.out):
         print(path)
@@ -256,16 +236,16 @@ def _add_publish(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--valid",
-        type=positive,
+        type=seconds,
         default=120,
-        metavar="SECONDS",
-        help="age at which the plugin refuses the state (default %(default)s)",
+        metavar="D",
+        help="age at which the plugin refuses the state (default 2min)",
     )
     parser.add_argument(
         "--every",
-        type=positive,
-        metavar="SECONDS",
-        help="interval of further publications (default: publish once)",
+        type=seconds,
+        metavar="D",
+        help="time between two publications, as 60s or 2min (default: publish once)",
     )
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mirage.apps.service import all_that_holds, check, opener
-from mirage.chain.durations import parse_duration
-from mirage.config import MOST
+from mirage.cli.groups import seconds
 from mirage.config_sources import (
     Key,
     LoadedConfig,
@@ -40,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser, usual: str, default_mode: Act
     )
     service.add_argument(
         "--poll",
-        type=_seconds,
+        type=seconds,
         metavar="D",
         help=(
             "time between two cycles, at most: 90s, 1m, 2h; a bare number is seconds, as poll_s"
@@ -84,18 +83,6 @@ def _add_single_runs(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="only a print of the values in force, and where each comes from",
     )
-
-
-def _seconds(text: str) -> int:
-    try:
-        seconds = int(text) if text.isdecimal() else parse_duration(text)
-    except ValueError:
-        seconds = 0
-    if not 1 <= seconds <= MOST:
-        raise argparse.ArgumentTypeError(
-            f"expected seconds above 0, or a duration as 90s, 1m, 10min, 2h; got {text!r}"
-        )
-    return seconds
 
 
 def configured(args: argparse.Namespace, usual: Path, default_store: str) -> LoadedConfig:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from zoneinfo import ZoneInfo
 
 from rich.markup import escape
 
+from mirage.cli.groups import Verb, add_verbs
 from mirage.cli.table import console
 from mirage.cli.trace_text import (
     cleaning_table,
@@ -38,13 +38,7 @@ Json = dict[str, Any]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    verbs = parser.add_subparsers(dest="trace_verb", required=True, metavar="WHAT")
-    for name, (add, act, summary) in ACTIONS.items():
-        sub = verbs.add_parser(
-            name, help=summary, description=summary[0].upper() + summary[1:] + "."
-        )
-        add(sub)
-        sub.set_defaults(act=act)
+    add_verbs(parser, VERBS)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -55,9 +49,7 @@ def run(args: argparse.Namespace) -> int:
     except TraceError as error:
         raise InputError(str(error)) from error
     except KeyboardInterrupt:
-        print(
-            f"mirage trace {args.trace_verb}: interrupted; no file is half-written", file=sys.stderr
-        )
+        print(f"mirage trace {args.subverb}: interrupted; no file is half-written", file=sys.stderr)
         return 130
     return 0
 
@@ -582,21 +574,21 @@ def _zone(text: str) -> str:
         ) from error
 
 
-ACTIONS: dict[
-    str, tuple[Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], None], str]
-] = {
-    "import": (
+VERBS: tuple[Verb, ...] = (
+    (
+        "import",
         _add_import,
         _import,
         "read a log of another format, clean it, and say what was wrong with it",
     ),
-    "stats": (_add_stats, _stats, "waits, load, sizes, limits and users, with pictures"),
-    "infer": (
+    ("stats", _add_stats, _stats, "waits, load, sizes, limits and users, with pictures"),
+    (
+        "infer",
         _add_infer,
         _infer,
         "what a log hides: dependencies, running limits, nodes over time, array throttles",
     ),
-    "fit": (_add_fit, _fit, "fit a synthetic workload to a trace"),
-    "synth": (_add_synth, _synth, "draw jobs from a synthetic workload"),
-    "check": (_add_check, _check, "how near a synthetic workload is to a trace"),
-}
+    ("fit", _add_fit, _fit, "fit a synthetic workload to a trace"),
+    ("synth", _add_synth, _synth, "draw jobs from a synthetic workload"),
+    ("check", _add_check, _check, "how near a synthetic workload is to a trace"),
+)

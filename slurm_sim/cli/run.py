@@ -59,9 +59,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     simulation.add_argument(
         "--until", type=int, metavar="S", help="end of the simulation, in seconds of the jobs' time"
     )
-    simulation.add_argument(
-        "--seed", type=int, default=0, help="number without effect: nothing in a run is random"
-    )
     add_engine_arguments(simulation)
     output = parser.add_argument_group("output")
     output.add_argument(

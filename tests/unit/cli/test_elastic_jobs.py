@@ -63,8 +63,7 @@ def test_status_of_a_job_that_is_over_and_of_one_that_is_not(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["run", "JOB.toml", "--poll", "10min"], "--poll 10min: more than --slot, 5min"),
-        (["run", "JOB.toml", "--slot", "soon"], "--slot: 'soon' is not a duration"),
+        (["run", "JOB.toml", "--poll", "10min"], "--poll 600 s: more than --slot, 300 s"),
         (["run", "JOB.toml", "--policy", "magic"], "--policy magic: unknown; there are greedy"),
         (["run", "JOB.toml", "JOB.toml"], "two of the files have the same name: toy, toy"),
         (["run", "none.toml"], "none.toml: can't be read"),
