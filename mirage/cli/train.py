@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
+from mirage.cli.groups import errors
 from mirage.cli.learning import (
     TerminalReporter,
     add_count,
@@ -20,7 +21,6 @@ from mirage.cli.learning import (
     add_warm_up,
     add_workers,
     budget_s,
-    errors,
     instant,
     words_of,
 )

@@ -106,7 +106,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _answer(args: argparse.Namespace) -> StartAnswer:
-    from mirage.cli.learning import errors
+    from mirage.cli.groups import errors
     from mirage.config_sources import SITE_FILE, is_there, load, user_file
     from mirage.provision.starts.answer import StartQuestion, StartSources
     from mirage.provision.starts.forecast import AS_IT_IS, read_calibration
