@@ -520,6 +520,10 @@ class Link:
     """As Slurm prints it, while it is pending; empty: none, or not known."""
     begin_s: int | None = None
     """The begin time that its owner gave it, while that is still to come."""
+    was_held: bool = False
+    """Its owner was seen to hold it in the queue (`mirage pause`), so that it could not start before
+    ``eligible_s``.
+    """
     runs: tuple[Run, ...] = ()
     """Earlier runs, oldest first."""
 

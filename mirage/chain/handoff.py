@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
-from mirage.chain.serving import serving
+from mirage.chain.serving import paused_until_s, serving
 from mirage.domain import Link, expected_limit_s
 
 RECENT = 4
@@ -25,7 +25,8 @@ class Handoff:
     predecessor: Link
     interruption_s: int
     """Nothing of the chain ran for this long (paper, section 4.5), or no link of a service was
-    ready. It ends as this link serves, or ends itself before that.
+    ready. It ends as this link serves, or ends itself before that. A pause of its owner's does not
+    count.
     """
     overlap_s: int
     """Both ran for this long, on their own nodes."""
@@ -74,12 +75,13 @@ def _handoff(
     since_s = served[0] if served else link.end_s
     if start_s is None or end_s is None or since_s is None:
         return None
+    reached_s = max(end_s, reached_s, paused_until_s(link, end_s) or 0)
     both_end_s = min(end_s, link.end_s or end_s)
     return Handoff(
         link=link,
         predecessor=predecessor,
         works_s=since_s,
-        interruption_s=0 if reached_s >= since_s else since_s - max(end_s, int(reached_s)),
+        interruption_s=0 if reached_s >= since_s else since_s - int(reached_s),
         overlap_s=max(0, both_end_s - start_s),
         cut_short_s=_cut_short_s(predecessor, link),
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from mirage.chain.runs import each_run
-from mirage.chain.serving import serving
+from mirage.chain.serving import paused_until_s, serving
 from mirage.domain import HANDOVER_S, Link
 
 _Span = tuple[int, int]
@@ -15,7 +15,9 @@ _Span = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainProgress:
-    """Of one chain, from when its first link worked or served to its end or the present."""
+    """Of one chain, from when its first link worked or served to its end or the present, without the
+    times for which its owner kept it from going on.
+    """
 
     wall_s: int
     interrupted_s: int
@@ -74,17 +76,29 @@ def chain_progress(
     first_s = min(since_s for since_s, _ in served)
     is_over = all(link.end_s is not None for link in links)
     last_s = max(end_s for _, end_s in held) if is_over else until_s
-    gaps = list(_gaps_s([*served, (last_s, last_s)]))
+    spans = [*served, (last_s, last_s)]
+    gaps = list(_gaps_s([*spans, *_pauses(links, last_s)]))
     whole_s = max(end_s for _, end_s in held) - min(start_s for start_s, _ in held)
     covered_s = whole_s - sum(_gaps_s(held))
     return ChainProgress(
-        wall_s=last_s - first_s,
+        wall_s=last_s - first_s - sum(_gaps_s(spans)) + sum(gaps),
         interrupted_s=sum(gaps),
         held_twice_s=sum(end_s - start_s for start_s, end_s in held) - covered_s,
         handovers=len(held) - 1,
         handover_s=cost_s,
         longest_gap_s=max(gaps, default=0),
     )
+
+
+def _pauses(links: Sequence[Link], until_s: int) -> Iterator[_Span]:
+    """From the end of what ran before to the moment at which the next link could start again."""
+    ends_s: list[int] = []
+    for run in each_run(links):
+        may_start_s = paused_until_s(run, until_s)
+        if ends_s and may_start_s is not None and may_start_s > max(ends_s):
+            yield max(ends_s), may_start_s
+        if run.start_s is not None:
+            ends_s.append(until_s if run.end_s is None else run.end_s)
 
 
 def _gaps_s(spans: Iterable[_Span]) -> Iterator[int]:

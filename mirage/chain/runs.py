@@ -39,6 +39,11 @@ def start_of(job: Job, before: Link | None) -> int | None:
     )
 
 
+def was_held(job: Job, before: Link | None) -> bool:
+    """`Link.was_held`. ``before``: the link as it was known."""
+    return job.is_held or bool(before and before.was_held)
+
+
 def ready_of(tag: ChainTag | None, start_s: int | None, before: Link | None) -> int | None:
     """`Link.ready_s` of the run that started then. ``tag``: of the job's comment, which may be of an
     earlier run, or from before the run was ready. ``before``: the link as it was known.
@@ -77,6 +82,7 @@ def link_after(link: Link, job: Job) -> Link:
         reason=job.reason if job.is_pending else "",
         dependency=job.dependency if job.is_pending else "",
         begin_s=job.begin_s,
+        was_held=was_held(job, link),
     )
 
 

@@ -24,6 +24,14 @@ def serving(run: Link, start_up_s: int | None) -> tuple[int, int | None] | None:
     return None if run.end_s is not None and run.end_s <= since_s else (since_s, run.end_s)
 
 
+def paused_until_s(run: Link, now_s: int) -> int | None:
+    """Until when its owner kept the run from starting; None: he did not."""
+    if not run.was_held:
+        return None
+    may_start_s = now_s if run.eligible_s is None else run.eligible_s
+    return may_start_s if run.start_s is None else min(may_start_s, run.start_s)
+
+
 class Readiness(str, Enum):
     """How a link of a service that has started stands."""
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from mirage.chain.handoff import short_handovers, waited_for_predecessor_s
 from mirage.chain.run_law import run_law
-from mirage.chain.runs import is_requeued, ready_of, start_of, with_past
+from mirage.chain.runs import is_requeued, ready_of, start_of, was_held, with_past
 from mirage.chain.tag import ChainTag, may_be_link, parse_tag
 from mirage.daemon.chain_end import is_job_of
 from mirage.domain import (
@@ -521,6 +521,7 @@ def link_of(job: Job, tag: ChainTag, before: Link | None) -> Link:
         reason=job.reason if job.is_pending else "",
         dependency=job.dependency if job.is_pending else "",
         begin_s=job.begin_s,
+        was_held=was_held(job, before),
     )
 
 

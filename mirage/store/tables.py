@@ -12,6 +12,7 @@ from typing import Any
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     Column,
     Double,
     ForeignKey,
@@ -24,6 +25,7 @@ from sqlalchemy import (
     Table,
     Text,
     TypeDecorator,
+    false,
 )
 from sqlalchemy import Enum as EnumOf
 from sqlalchemy.dialects.mysql import MEDIUMBLOB
@@ -130,6 +132,7 @@ links = Table(
     Column("reason", Text, nullable=False, server_default=""),
     Column("dependency", Text, nullable=False, server_default=""),
     Column("begin_s", BigInteger),
+    Column("was_held", Boolean, nullable=False, server_default=false()),
     Column("runs", _Runs, nullable=False, server_default=""),
     ForeignKeyConstraint(["user", "chain_id"], ["chains.user", "chains.chain_id"]),
     **MARIADB,

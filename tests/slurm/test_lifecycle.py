@@ -166,6 +166,7 @@ def test_a_paused_chain_keeps_its_place_and_goes_on(site, service):
         assert (site.state(second), site.job(second)["Reason"]) == ("PENDING", "JobHeldUser")
         assert service.chain_state(chain) == "paused"
 
+        resumed_s = int(time.time())
         for each in (again, chain, last):
             assert "goes on" in mirage(site, "resume", each)
         assert "is not paused" in mirage(site, "resume", chain)
@@ -174,6 +175,9 @@ def test_a_paused_chain_keeps_its_place_and_goes_on(site, service):
         until(lambda: runs(site, again, 1), 60, "the requeued link")
         service.wait_for(chain, "active")
         assert [len(jobs) for jobs in site.chain_jobs(ALICE, chain).values()] == [1, 1, 1]
+        (report,) = json.loads(mirage(site, "history", chain, "--json"))["chains"]
+        ended, started = report["links"][0]["end"], report["links"][1]["start"]
+        assert report["links"][1]["interruption_s"] <= started - resumed_s < started - ended
 
 
 LOOKS_OFTEN = """

@@ -61,6 +61,19 @@ def test_a_link_that_gave_up_beside_one_that_serves_interrupts_nothing():
     assert [each.interruption_s for each in handoffs(links, 60)] == [0]
 
 
+def test_a_pause_of_the_owners_is_no_interruption():
+    """He let it go on 100 s before it started."""
+    held = replace(link(2, 12, 11, 1600, 4400), eligible_s=1500, was_held=True)
+    (handoff,) = handoffs([link(1, 11, None, 0, 1000), held])
+    assert handoff.interruption_s == 100
+    early = replace(held, start_s=900, eligible_s=800)
+    assert handoffs([link(1, 11, None, 0, 1000), early])[0].interruption_s == 0
+    assert (
+        handoffs([link(1, 11, None, 0, 1000), replace(held, was_held=False)])[0].interruption_s
+        == 600
+    )
+
+
 def test_unknown_ends_are_not_counted():
     assert (
         handoffs(

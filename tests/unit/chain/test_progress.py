@@ -69,6 +69,18 @@ def test_a_link_that_was_never_ready_serves_nothing():
     assert chain_progress(links[1:], 1100, start_up_s=60).wall_s == 0
 
 
+def test_a_pause_of_its_owners_is_left_out():
+    first, second = ready(1, 0, 100, 1000), ready(2, 1600, 1620, 2100)
+    held = replace(second, was_held=True, eligible_s=1500)
+    progress = chain_progress([first, held], 2600, start_up_s=0)
+    assert (progress.wall_s, progress.interrupted_s) == (1500, 120)
+    goes_on = replace(link(3, None, None), was_held=True)
+    progress = chain_progress([first, held, goes_on], 2600, start_up_s=0)
+    assert (progress.wall_s, progress.interrupted_s) == (1500, 120)
+    queued = replace(goes_on, eligible_s=2500)
+    assert chain_progress([first, held, queued], 2600, start_up_s=0).interrupted_s == 220
+
+
 def test_before_the_first_start_there_is_nothing_to_judge():
     progress = chain_progress([link(1, None, None)], 1000)
     assert (progress.wall_s, progress.goodput) == (0, 0)

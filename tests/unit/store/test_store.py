@@ -155,6 +155,7 @@ def test_a_link_comes_back_as_it_was_saved(followed: ChainStore) -> None:
         start_s=3,
         end_s=4,
         ready_s=2**33,
+        was_held=True,
         exit_code=137,
         released_s=5,
         lead_s=300,
