@@ -1,5 +1,5 @@
-"""Letting a successor in: re-read, write the intent, act, verify, write the outcome (design.md,
-section 3).
+"""Releasing a successor: re-read, write the intent, act, verify, write the outcome
+(docs/service-checks.md).
 
 A crash at any point leaves at most an intent without an outcome, and `resume` finds out from Slurm
 what became of it. The act itself is idempotent, so nothing is ever done twice.

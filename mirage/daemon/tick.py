@@ -386,8 +386,8 @@ def with_leads(snapshot: Snapshot) -> Snapshot:
 def obstacle(successor: Job | None, predecessor: Job | None, tag: ChainTag) -> str | None:
     """Why the successor must be left alone; None if it may be released.
 
-    design.md, section 3: still pending, for its dependency alone, on the same predecessor, owner
-    opted in.
+    Released is what is still pending, for its dependency alone, on the same predecessor, and whose
+    owner opted in.
     """
     if successor is None:
         return "Slurm does not know the job any more"
