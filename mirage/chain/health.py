@@ -30,6 +30,10 @@ def parse_health(own: Mapping[str, str], count: int, script: bytes) -> Health:
     """
     if len(given := [f"--{name}" for name in _CHECKS if name in own]) > 1:
         raise InputError(f"give one of {' and '.join(given)}: one check tells when it is ready")
+    if not own.get("health-command", "true").strip():
+        raise InputError(
+            "--health-command needs a shell command that exits with 0 once it is ready"
+        )
     if "health-count" in own and not given:
         raise InputError(
             "--health-count has no meaning without a check:"

@@ -997,10 +997,12 @@ m_answers() { # [PATH]: something accepts a connection to the service's port of 
             printf "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n" "$2" "$0" >&3
             read -r version code rest <&3
             read -r -t 1 -N 65536 rest <&3 # else the server finds the connection broken
-            case $code in [23][0-9][0-9]*) ;; *) exit 1 ;; esac' \
-            "$m_host" "$m_health_port" "${1-}" </dev/null >/dev/null 2>&1 3<&- && return
+            case $code in [23][0-9][0-9]*) ;; *) exit 2 ;; esac' \
+            "$m_host" "$m_health_port" "${1-}" </dev/null >/dev/null 2>&1 3<&-
+        m_answer=$?
+        [ "$m_answer" -eq 1 ] || break
     done
-    return 1
+    return "$m_answer"
 }
 
 m_settle_check() { # before the script starts: sets m_stranger and m_patience

@@ -648,6 +648,7 @@ def test_every_option_of_the_manual_is_in_the_table() -> None:
             ["--mode=service", "--health-tcp=1", "--health-command=true", "train.sbatch"],
             "give one of --health-command and --health-tcp",
         ),
+        (["--mode=service", "--health-command=", "train.sbatch"], "needs a shell command"),
         (["--mode=service", "--health-count=2", "train.sbatch"], "no meaning without a check"),
         (
             ["--segments=2", "--handover-cost=soon", "train.sbatch"],
