@@ -95,7 +95,7 @@ def assess(plan: AssessmentPlan, reporter: Reporter = SILENT) -> SiteAssessment:
         lambda: other_priorities(planned, chains, recent, until_s, reporter),
     )
     _write_config(plan.out / CONFIG, model)
-    is_whole = chains is None or (planned and chains.begins == planned.begins)
+    is_whole = chains is None or chains.is_whole
     if is_whole and not any(plan.out.glob(SAMPLES.format("*"))):
         forget_records(plan.out)
     return SiteAssessment(

@@ -12,9 +12,10 @@ from markupsafe import Markup
 from mirage.assess.assessment import CONFIG, MODEL, SiteAssessment
 from mirage.assess.habits import WAYS, Habits
 from mirage.assess.plan import AssessmentPlan
-from mirage.assess.simulated import default_rows
+from mirage.assess.simulated import FIXED, default_rows
 from mirage.assess.verdict import headline, judged_days, sentences
 from mirage.assess.waits import CAUSES, WaitRow
+from mirage.domain import Mode
 from mirage.figures.charts import bar_chart
 from mirage.figures.output import write_texts
 from mirage.figures.page import (
@@ -32,8 +33,9 @@ from mirage.figures.page import (
     origin_table,
     render,
 )
-from mirage.figures.words import MINUS, NOTHING, hours, number, percent, several
+from mirage.figures.words import MINUS, NOTHING, hours, percent, several
 from mirage.provision.chains.evaluation import ChainsEvaluation
+from mirage.provision.chains.report import COLUMNS, MODES, up_time
 from mirage.provision.evaluation.report.words import nodes_words
 from slurm_sim.seconds import HOUR_S
 
@@ -130,6 +132,10 @@ def _tiles(found: SiteAssessment) -> Iterator[Tile]:
             yield Tile(
                 f"gain of goodput, {nodes_words(row.nodes)}", estimate_cell(row.gain, _share)
             )
+    for row in default_rows(found.chains, Mode.SERVICE):
+        yield Tile(
+            f"up-time of a service, {nodes_words(row.nodes)}", estimate_cell(row.goodput, up_time)
+        )
 
 
 def _queue(found: SiteAssessment) -> Iterator[Part]:
@@ -203,9 +209,11 @@ def _with_mirage(found: SiteAssessment) -> Iterator[Part]:
     yield Paragraph(
         f"Chains of {hours(found.chain_plan.limit_s / HOUR_S)} links beside the recorded jobs of"
         f" the last {judged_days(found):.0f} days, which training did not see. Goodput: share of"
-        " the time in which a chain makes progress, less 10 minutes for each handover. reactive:"
-        " Slurm's dependency alone, as most users chain today. goodput: Mirage's default policy."
-        f" timer: the successor is let in 3 h before the end.{_oracle(found)} {_intervals(found.chains)}"
+        " the time in which a training chain makes progress, less 10 minutes for each handover."
+        " Up-time: share in which a service is ready; a link is, 10 minutes after its start."
+        " reactive: Slurm's dependency alone, as most users chain today. default: Mirage without a"
+        f" model. {FIXED}: the successor is let in 3 h before the end.{_oracle(found)}"
+        f" {_intervals(found.chains)}"
     )
     waits = [
         (
@@ -219,13 +227,14 @@ def _with_mirage(found: SiteAssessment) -> Iterator[Part]:
         ("size", "simulated successor today", "recorded jobs, these days", "all that was read"),
         [("", waits)],
     )
-    head = ("method", "goodput", "gain", "interrupted", "handovers in 100 h", "held twice")
     for mode in found.chain_plan.modes:
+        columns = COLUMNS[mode.value]
         groups = [
-            (nodes_words(nodes), list(_method_rows(found, nodes, mode.value)))
-            for nodes in found.chain_plan.nodes
+            (nodes_words(nodes), list(_method_rows(found.chains, nodes, mode.value)))
+            for nodes in found.chains.nodes
         ]
-        yield DataTable(f"Chains of mode {mode.value}", head, groups, "inline")
+        head = ("method", *(column.head for column in columns))
+        yield DataTable(MODES[mode.value].capitalize(), head, groups, "inline")
 
 
 def _oracle(found: SiteAssessment) -> str:
@@ -247,22 +256,14 @@ def _intervals(chains: ChainsEvaluation) -> str:
     return f"Means of {several(chains.begins, 'begin')}, too few for intervals."
 
 
-def _method_rows(found: SiteAssessment, nodes: int, mode: str) -> Iterator[Cells]:
-    if found.chains is None:
-        return
-    for method in found.chains.methods:
-        row = found.chains.figures.row(nodes, mode, method.name)
+def _method_rows(chains: ChainsEvaluation, nodes: int, mode: str) -> Iterator[Cells]:
+    columns = COLUMNS[mode]
+    for method in chains.methods:
+        row = chains.figures.row(nodes, mode, method.name)
         if not row.work_node_h:
-            yield (row.method, "never started", *[NOTHING] * 4)
+            yield (row.method, "never started", *[NOTHING] * (len(columns) - 1))
             continue
-        yield (
-            row.method,
-            estimate_cell(row.goodput, _share),
-            estimate_cell(row.gain, _share) if row.gain else NOTHING,
-            estimate_cell(row.interrupted, _share),
-            estimate_cell(row.handovers, number),
-            estimate_cell(row.held_twice, _share),
-        )
+        yield (row.method, *(column.cell(row) for column in columns))
 
 
 def _routing(found: SiteAssessment) -> Iterator[Part]:

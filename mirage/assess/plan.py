@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mirage.assess.history import HistorySource
-from mirage.domain import Mode
 from mirage.figures.words import several
 from slurm_sim.seconds import DAY_S, MINUTE_S
 
@@ -23,12 +22,15 @@ class Effort:
     begins: int
     lasts_s: int
     at_most_s: int
-    """Of the whole assessment: later no further begin is tried. One of each size always is."""
+    """Of the whole assessment: later no further size of chains is tried. One begin of the main size
+    always is.
+    """
     episodes: int
     judged: int
     with_oracle: bool
     """Whether the best that was possible is simulated too, which takes most of the time."""
-    modes: tuple[Mode, ...]
+    with_model: bool
+    """Whether chains by the model that is trained are simulated too."""
     most_sizes: int
     routed_days: int
     """At the end of the history, in which routing is judged."""
@@ -45,7 +47,7 @@ QUICK = Effort(
     episodes=40,
     judged=20,
     with_oracle=False,
-    modes=(Mode.TRAIN,),
+    with_model=False,
     most_sizes=2,
     routed_days=14,
 )
@@ -57,7 +59,7 @@ THOROUGH = Effort(
     episodes=300,
     judged=100,
     with_oracle=True,
-    modes=(Mode.TRAIN, Mode.SERVICE),
+    with_model=True,
     most_sizes=3,
     routed_days=28,
     recent_days=730,

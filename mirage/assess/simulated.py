@@ -16,13 +16,15 @@ from mirage.domain import Mode
 from mirage.errors import MirageError
 from mirage.provision.chains.evaluation import ChainPlan, ChainsEvaluation, evaluate_chains
 from mirage.provision.chains.figures import ChainSummary
+from mirage.provision.chains.methods import DEFAULT
+from mirage.provision.chains.run import POLL_S
 from mirage.provision.chains.trial import LEAD_S
 from mirage.provision.learn.reporter import Reporter
 from slurm_sim.clusters import write_toml
 from slurm_sim.seconds import DAY_S, HOUR_S
 
-DEFAULT, FIXED = "goodput", "timer"
-"""Of training chains: the service's policy; a successor that is let in a fixed time before the end."""
+FIXED = "lead:3h"
+"""A successor that is let in so long before the end."""
 ASSUMED = "age and fair share"
 """The priorities of a site whose scheduler is not known."""
 OTHER_PRIORITIES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -44,13 +46,13 @@ def main_row(chains: ChainsEvaluation | None) -> ChainSummary | None:
     return next(iter(default_rows(chains)), None)
 
 
-def default_rows(chains: ChainsEvaluation | None) -> list[ChainSummary]:
-    """The default policy's rows for training chains that started, the site's main size first."""
+def default_rows(chains: ChainsEvaluation | None, mode: Mode = Mode.TRAIN) -> list[ChainSummary]:
+    """The default policy's rows for chains that started, the site's main size first."""
     return [
         row
         for row in (chains.figures.summary if chains else ())
         if row.method == DEFAULT
-        and row.mode == Mode.TRAIN.value
+        and row.mode == mode.value
         and row.gain is not None
         and row.work_node_h
     ]
@@ -140,8 +142,7 @@ def chain_plan(
             lasts_s=plan.effort.lasts_s,
             nodes=_sizes(habits, recent, facts, plan.effort.most_sizes),
             limit_s=_limit_s(recent, facts.partition),
-            modes=plan.effort.modes,
-            methods=tuple(methods) if Mode.SERVICE in plan.effort.modes else (DEFAULT, FIXED),
+            methods=tuple(methods) if plan.effort.with_model else (DEFAULT, FIXED),
             partition=facts.partition,
             others=(),
             with_oracle=plan.effort.with_oracle,
@@ -154,14 +155,14 @@ def chain_plan(
 
 
 def _begins(effort: Effort, facts: SiteFacts) -> tuple[int, int, int]:
-    """In the held-out part: the first submission, how many, and the time between two."""
+    """In the held-out part: its begin, how many submissions, and the span of each."""
     first_s, last_s = facts.recent_s, facts.last_s
     begin_s = max(last_s - int(HELD_OUT * (last_s - first_s)), first_s + LEAD_S)
     room_s = last_s - begin_s - effort.lasts_s
     if room_s < 0:
         begin_s, room_s = max(last_s - effort.lasts_s, first_s + LEAD_S), 0
     begins = min(effort.begins, 1 + room_s // DAY_S)
-    return begin_s, begins, max(DAY_S, room_s // max(1, begins - 1))
+    return begin_s, begins, max(POLL_S, room_s // begins)
 
 
 def _sizes(habits: Habits, recent: RecentHistory, facts: SiteFacts, most: int) -> tuple[int, ...]:

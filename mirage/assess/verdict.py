@@ -6,12 +6,14 @@ from collections.abc import Iterator, Sequence
 from enum import Enum
 
 from mirage.assess.assessment import SiteAssessment
-from mirage.assess.simulated import ASSUMED, DEFAULT, FIXED, default_rows, main_row
+from mirage.assess.simulated import ASSUMED, FIXED, default_rows, main_row
 from mirage.assess.waits import SizeWaits
 from mirage.domain import Mode
 from mirage.figures.words import MINUS, between, day, hours, percent, several
-from mirage.provision.chains.evaluation import ChainsEvaluation
+from mirage.provision.chains.evaluation import ChainPlan, ChainsEvaluation
 from mirage.provision.chains.figures import ChainSummary
+from mirage.provision.chains.methods import DEFAULT
+from mirage.provision.chains.report import up_time
 from mirage.provision.evaluation.protocol import REACTIVE
 from mirage.provision.evaluation.report.words import nodes_words
 from slurm_sim.seconds import DAY_S, HOUR_S, MINUTE_S
@@ -173,11 +175,29 @@ def _with_mirage(found: SiteAssessment) -> Iterator[str]:
             f" {_share(row.goodput.value)} with Mirage{_points(row)}, which hands over every"
             f" {hours(row.link_h.value)}."
         )
+    yield from _services(found.chains)
     yield from map(_beside, found.size_waits)
     yield (
         f"It would cost slurmctld {2 * CYCLES} calls a day (squeue, sinfo) and, for each handover,"
         " one scontrol and one sbatch."
     )
+
+
+def _services(chains: ChainsEvaluation) -> Iterator[str]:
+    """Their up-time, all sizes in a sentence."""
+    sizes = []
+    for row in default_rows(chains, Mode.SERVICE):
+        today, fixed = (
+            up_time(chains.figures.row(row.nodes, row.mode, name).goodput.value)
+            for name in (REACTIVE, FIXED)
+        )
+        sizes.append(
+            f"on {nodes_words(row.nodes)} {today} of the time as today, {fixed} with a fixed 3-h"
+            f" lead, {up_time(row.goodput.value)} with Mirage, which holds"
+            f" {100 * row.held_twice.value:.1f} % of its node-hours twice"
+        )
+    if sizes:
+        yield f"A service would be up {'; '.join(sizes)}."
 
 
 def _beside(row: SizeWaits) -> str:
@@ -211,10 +231,10 @@ def _routing(found: SiteAssessment) -> Iterator[str]:
 def _trust(found: SiteAssessment) -> Iterator[str]:
     if not found.facts.scheduler_is_known:
         yield _priorities(found)
-    if found.chains and found.chain_plan and found.chains.begins < found.chain_plan.begins:
+    if found.chains and found.chain_plan and not found.chains.is_whole:
         yield (
             f"The time was up after {found.chains.begins} of {found.chain_plan.begins} begins of"
-            " chains: a second call continues."
+            f" chains{_untried(found.chains, found.chain_plan)}: a second call continues."
         )
     facts, days = found.facts, found.facts.days
     if facts.is_cut and found.chains:
@@ -233,6 +253,12 @@ def _trust(found: SiteAssessment) -> Iterator[str]:
         yield "All jobs are of one user: sacct shows others' jobs only to operators."
     if found.model is None and found.why_no_model != found.why_no_chains:
         yield f"No model was trained: {found.why_no_model.rstrip('.')}."
+
+
+def _untried(chains: ChainsEvaluation, plan: ChainPlan) -> str:
+    """The sizes for which there was no time."""
+    left = [nodes_words(nodes) for nodes in plan.nodes if nodes not in chains.nodes]
+    return f", with none on {', none on '.join(left)}" if left else ""
 
 
 def _gains(found: SiteAssessment) -> dict[str, tuple[float, float]]:

@@ -135,25 +135,18 @@ def _plan(args: argparse.Namespace) -> ChainPlan:
 
 
 def _show(plan: ChainPlan, found: ChainsEvaluation) -> None:
-    from mirage.figures.words import hours, number
-    from mirage.provision.chains.report import MODES, share
+    from mirage.provision.chains.report import COLUMNS, MODES
     from mirage.provision.evaluation.report.words import nodes_words
 
-    for nodes in plan.nodes:
+    for nodes in found.nodes:
         for mode in plan.modes:
+            columns = COLUMNS[mode.value]
             table = _table(f"{MODES[mode.value].capitalize()} on {nodes_words(nodes)}")
-            for name in ("goodput", "interrupted", "handovers in 100 h", "held twice", "link"):
-                table.add_column(name, justify="right")
+            for column in columns:
+                table.add_column(column.head, justify="right")
             for method in found.methods:
                 row = found.figures.row(nodes, mode.value, method.name)
-                table.add_row(
-                    escape(method.name),
-                    share(row.goodput.value),
-                    share(row.interrupted.value),
-                    number(row.handovers.value),
-                    share(row.held_twice.value),
-                    hours(row.link_h.value),
-                )
+                table.add_row(escape(method.name), *(column.plain(row) for column in columns))
             console.print(table)
     if found.figures.others_wait:
         console.print(_others(found))

@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import mirage
 from mirage.chain.script import MOST_AHEAD
 from mirage.domain import Mode
@@ -19,6 +21,7 @@ from mirage.models.recipe import RECIPE
 from mirage.provision.chains.figures import ChainFigures, chain_figures
 from mirage.provision.chains.kept import CHAINS
 from mirage.provision.chains.methods import DEFAULTS, ChainMethod, chain_methods
+from mirage.provision.chains.run import POLL_S
 from mirage.provision.chains.trial import ChainCase, ChainSite, ChainTrial, try_chains
 from mirage.provision.evaluation.protocol import ORACLE, REACTIVE
 from mirage.provision.evaluation.run import models_beside
@@ -45,11 +48,11 @@ class ChainPlan:
     out: Path
     """Folder of `results.json`, `chains.csv` and `report.html`."""
     start_s: int
-    """Submission of the first chain."""
+    """The first chain is submitted within `every_s` from then."""
     begins: int = 8
     """Submission times; at each every method runs a chain of every size and mode."""
     every_s: int = 2 * DAY_S
-    """Between two submission times."""
+    """Each of these spans has one submission, drawn by the seed."""
     lasts_s: int = 14 * DAY_S
     """Each chain is watched for so long."""
     nodes: tuple[int, ...] = (1, 2, 8, 16)
@@ -68,15 +71,20 @@ class ChainPlan:
     others_bound: int = 1
     """A site's bound on competing links whose effect is shown (acting.most_ahead)."""
     at_most_s: int = 2 * HOUR_S
-    """After so long no further begin is tried."""
+    """After so long no further size of chains is tried."""
     kept: Path | None = None
     """File of finished trials: an interrupted evaluation continues there; None: `KEPT` in ``out``."""
     seed: int = 1
-    """Of the bootstrap of the intervals."""
+    """Of the submission times, and of the bootstrap of the intervals."""
     workers: int = field(default_factory=lambda: os.cpu_count() or 1)
 
     def begins_s(self) -> list[int]:
-        return [self.start_s + number * self.every_s for number in range(self.begins)]
+        random = np.random.default_rng(self.seed)
+        steps = random.integers(0, max(1, self.every_s // POLL_S), self.begins)
+        return [
+            self.start_s + number * self.every_s + int(step) * POLL_S
+            for number, step in enumerate(steps)
+        ]
 
     def command(self) -> list[str]:
         """The command line that gives the same figures."""
@@ -115,6 +123,13 @@ class ChainsEvaluation:
     origin: dict[str, Any]
     begins_s: tuple[int, ...]
     """Submission times that were tried, ascending; fewer than asked for where the time was up."""
+    is_whole: bool
+    """Whether the time sufficed for all that was asked for."""
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """The sizes that were tried, in the order asked for."""
+        return tuple(dict.fromkeys(row.nodes for row in self.figures.summary))
 
     @property
     def begins(self) -> int:
@@ -143,10 +158,13 @@ def evaluate_chains(plan: ChainPlan, reporter: Reporter = SILENT) -> ChainsEvalu
     )
     return ChainsEvaluation(
         methods=site.methods,
-        figures=chain_figures(trials, [method.name for method in site.methods], plan.seed),
+        figures=chain_figures(
+            trials, [method.name for method in site.methods], plan.limit_s, plan.seed
+        ),
         trials=tuple(trials),
         origin=origin | {"notes": inputs.notes},
         begins_s=begins_s,
+        is_whole=len(trials) == _count(plan, site),
     )
 
 
@@ -202,27 +220,41 @@ def _trials(
     kept: TrialFile[ChainCase, ChainTrial],
     reporter: Reporter,
 ) -> list[ChainTrial]:
-    """Begin after begin, all methods of each, until the time is up. Begins far apart come first."""
+    """Begin after begin, size after size, all methods of each, until the time is up. Begins far apart
+    come first.
+    """
     reporter.keeps(f"{kept.path} has the finished chains; the same call goes on from there")
     trials: list[ChainTrial] = []
-    until_s, total = time.monotonic() + plan.at_most_s, 0
-    begins_s = far_apart(plan.begins_s())
-    for begin_s in begins_s:
-        cases = list(_cases(plan, site, begin_s))
-        missing = kept.missing(cases)
-        if trials and missing and time.monotonic() >= until_s:
-            reporter.caution(
-                f"warning: the time is up: {len(trials) * len(begins_s) // total} of"
-                f" {len(begins_s)} begins are judged"
-            )
-            break
-        total = len(cases) * len(begins_s)
-        trials += kept.found(cases)
-        for case, trial in spread(try_chains, site, missing, plan.workers):
-            trials.append(trial)
-            kept.add(case, trial)
-            reporter.episodes("chains", len(trials), total)
+    until_s, total = time.monotonic() + plan.at_most_s, _count(plan, site)
+    for begin_s in far_apart(plan.begins_s()):
+        for batch in _batches(plan, site, begin_s):
+            missing = [cases for cases in batch if kept.missing(cases)]
+            if trials and missing and time.monotonic() >= until_s:
+                reporter.caution(_time_is_up(plan, trials))
+                return trials
+            for cases in batch:
+                trials += [] if cases in missing else kept.found(cases)
+            for _, found in spread(try_chains, site, missing, plan.workers):
+                for trial in found:
+                    kept.add(trial.chains, trial)
+                trials += found
+                reporter.episodes("chains", len(trials), total)
     return trials
+
+
+def _count(plan: ChainPlan, site: ChainSite) -> int:
+    """Trials of all begins."""
+    return plan.begins * sum(
+        len(cases) for batch in _batches(plan, site, plan.start_s) for cases in batch
+    )
+
+
+def _time_is_up(plan: ChainPlan, trials: Sequence[ChainTrial]) -> str:
+    tried = {trial.chains.nodes for trial in trials if not trial.chains.is_for_others}
+    left = [str(nodes) for nodes in plan.nodes if nodes not in tried]
+    begins = len({trial.chains.begin_s for trial in trials})
+    sizes = f"; no chain of {', '.join(left)} nodes was tried" if left else ""
+    return f"warning: the time is up: {begins} of {plan.begins} begins are judged{sizes}"
 
 
 def far_apart(times_s: Sequence[int]) -> list[int]:
@@ -234,17 +266,26 @@ def far_apart(times_s: Sequence[int]) -> list[int]:
     return [times_s[number] for number in numbers]
 
 
-def _cases(plan: ChainPlan, site: ChainSite, begin_s: int) -> Iterator[ChainCase]:
+_Batch = list[tuple[ChainCase, ...]]
+"""Cases that are tried together, or not at all; in a tuple those that have the same links."""
+
+
+def _batches(plan: ChainPlan, site: ChainSite, begin_s: int) -> Iterator[_Batch]:
     """All that is run on one begin."""
     for nodes in plan.nodes:
-        for mode in plan.modes:
-            for method in site.methods:
-                yield ChainCase(begin_s=begin_s, nodes=nodes, mode=mode, method=method.name)
+        batch: _Batch = []
+        for method in site.methods:
+            cases = [
+                ChainCase(begin_s=begin_s, nodes=nodes, mode=mode, method=method.name)
+                for mode in plan.modes
+            ]
+            batch += [tuple(cases)] if method.is_fixed else [(case,) for case in cases]
+        yield batch
     if plan.others:
-        yield from _beside_others(plan, headline(site.methods), begin_s)
+        yield list(_beside_others(plan, headline(site.methods), begin_s))
 
 
-def _beside_others(plan: ChainPlan, chosen: str, begin_s: int) -> Iterator[ChainCase]:
+def _beside_others(plan: ChainPlan, chosen: str, begin_s: int) -> Iterator[tuple[ChainCase, ...]]:
     """Without chains, then by number, mode and method, and with a site's bound."""
 
     def chains(mode: Mode, method: str, count: int, most_ahead: int = MOST_AHEAD) -> ChainCase:
@@ -258,13 +299,13 @@ def _beside_others(plan: ChainPlan, chosen: str, begin_s: int) -> Iterator[Chain
             is_for_others=True,
         )
 
-    yield chains(plan.modes[0], REACTIVE, 0)
+    yield (chains(plan.modes[0], REACTIVE, 0),)
     for count in filter(None, plan.others):
+        yield tuple(chains(mode, REACTIVE, count) for mode in plan.modes)
         for mode in plan.modes:
-            yield chains(mode, REACTIVE, count)
-            yield chains(mode, chosen, count)
+            yield (chains(mode, chosen, count),)
             if mode is Mode.TRAIN:
-                yield chains(mode, chosen, count, plan.others_bound)
+                yield (chains(mode, chosen, count, plan.others_bound),)
 
 
 def headline(methods: Sequence[ChainMethod]) -> str:

@@ -33,13 +33,21 @@ class ChainSummary:
     method: str
     begins: int
     goodput: Estimate
-    """Share of the wall clock in which a chain makes progress, net of handovers."""
+    """Share of the wall clock in which a chain makes progress, net of handovers; of a service its
+    up-time.
+    """
     interrupted: Estimate
-    """Share in which nothing of it ran."""
+    """Share in which nothing of it ran, or no link of a service was ready."""
     handovers: Estimate
     """For 100 hours of work."""
     held_twice: Estimate
     """Node-hours held twice for a node-hour of work."""
+    held_twice_node_h: float
+    """All begins together."""
+    times_the_least: float
+    """Handovers, for one of a chain whose links all run to their limits."""
+    longest_gap_h: float
+    """The longest interruption of all begins."""
     link_h: Estimate
     """Mean run of a link."""
     wait_h: Estimate
@@ -84,8 +92,10 @@ class ChainFigures:
         return next(row for row in self.summary if (row.nodes, row.mode, row.method) == wanted)
 
 
-def chain_figures(trials: Iterable[ChainTrial], methods: Sequence[str], seed: int) -> ChainFigures:
-    """``methods``: in the order in which they are shown."""
+def chain_figures(
+    trials: Iterable[ChainTrial], methods: Sequence[str], limit_s: int, seed: int
+) -> ChainFigures:
+    """``methods``: in the order in which they are shown. ``limit_s``: of a link."""
     single: dict[tuple[int, str], dict[str, list[ChainTrial]]] = {}
     crowds: dict[tuple[int, str, str, int], list[ChainTrial]] = defaultdict(list)
     for trial in sorted(trials, key=lambda trial: trial.chains.begin_s):
@@ -97,7 +107,9 @@ def chain_figures(trials: Iterable[ChainTrial], methods: Sequence[str], seed: in
             group = single.setdefault((chains.nodes, chains.mode.value), {})
             group.setdefault(chains.method, []).append(trial)
     return ChainFigures(
-        summary=tuple(row for group in single.values() for row in _summaries(group, methods, seed)),
+        summary=tuple(
+            row for group in single.values() for row in _summaries(group, methods, limit_s, seed)
+        ),
         others_wait=tuple(_others_waits(list(crowds.values()), seed)),
     )
 
@@ -111,23 +123,25 @@ def _work_s(trial: ChainTrial) -> float:
 
 
 def _summaries(
-    group: dict[str, list[ChainTrial]], methods: Sequence[str], seed: int
+    group: dict[str, list[ChainTrial]], methods: Sequence[str], limit_s: int, seed: int
 ) -> Iterator[ChainSummary]:
     reactive = group[REACTIVE]
     interrupted_s = _column(reactive, lambda trial: trial.progress.interrupted_s)
     begin_s = np.array([trial.chains.begin_s for trial in reactive], dtype=np.int64)
     blocks = Blocks.of(begin_s, interrupted_s, RESAMPLES, seed)
     for method in methods:
-        yield _summary(group[method], reactive, blocks)
+        yield _summary(group[method], reactive, limit_s, blocks)
 
 
 def _summary(
-    trials: Sequence[ChainTrial], reactive: Sequence[ChainTrial], blocks: Blocks
+    trials: Sequence[ChainTrial], reactive: Sequence[ChainTrial], limit_s: int, blocks: Blocks
 ) -> ChainSummary:
     chains = trials[0].chains
     wall_s = _column(trials, lambda trial: trial.progress.wall_s)
     work_s = _column(trials, _work_s)
     handovers = _column(trials, lambda trial: trial.progress.handovers)
+    held_twice_s = _column(trials, lambda trial: trial.progress.held_twice_s)
+    least = np.maximum(np.ceil(wall_s / limit_s) - 1, 0)
     ran_s = _column(trials, lambda trial: trial.ran_s)
     interrupted_s = _column(trials, lambda trial: trial.progress.interrupted_s)
     gain = work_s / np.maximum(wall_s, 1) - _shares(reactive)
@@ -139,9 +153,10 @@ def _summary(
         goodput=_ratio(work_s, wall_s, blocks),
         interrupted=_ratio(interrupted_s, wall_s, blocks),
         handovers=_ratio(WORK_H * HOUR_S * handovers, work_s, blocks),
-        held_twice=_ratio(
-            _column(trials, lambda trial: trial.progress.held_twice_s), work_s, blocks
-        ),
+        held_twice=_ratio(held_twice_s, work_s, blocks),
+        held_twice_node_h=float(held_twice_s.sum() * chains.nodes / HOUR_S),
+        times_the_least=float(handovers.sum() / max(least.sum(), 1)),
+        longest_gap_h=max(trial.progress.longest_gap_s for trial in trials) / HOUR_S,
         wait_h=_ratio(interrupted_s / HOUR_S, np.maximum(handovers, 1), blocks),
         link_h=_ratio(ran_s / HOUR_S, handovers + 1, blocks),
         work_node_h=float(work_s.sum() * chains.nodes / HOUR_S),

@@ -11,16 +11,19 @@ from mirage.errors import InputError
 from mirage.ports import Policy
 from mirage.provision.chains.oracle import OraclePolicy
 from mirage.provision.chains.rules import ChainRule
-from mirage.provision.evaluation.methods import ABOUT, RULES, MethodRequest, requested_methods
+from mirage.provision.evaluation.methods import (
+    ABOUT,
+    RECENT,
+    RULES,
+    MethodRequest,
+    requested_methods,
+)
 from mirage.provision.evaluation.protocol import ORACLE, REACTIVE
-from mirage.provision.policies.goodput import NAME as GOODPUT
-from mirage.provision.policies.goodput import Goodput
-from mirage.provision.policies.heuristics import Reactive
-from mirage.provision.policies.registry import make_pair_policy
+from mirage.provision.policies.registry import make_policy
 from slurm_sim import Simulator
 
-TIMER = "timer"
-DEFAULTS = (GOODPUT, "quantile", "after:12h", "ahead:3:20h")
+DEFAULT, TIMER = "default", "timer"
+DEFAULTS = (DEFAULT, "quantile", "lead:10min", "lead:3h", "lead:6h", "ahead:3:20h")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +34,7 @@ class ChainMethod:
     about: str
     rule: ChainRule | None = None
     request: MethodRequest | None = None
-    """Of a policy that weighs pairs, with its model's folder if it has one."""
+    """Of a policy by its name, with its model's folder if it has one."""
 
     @property
     def ahead(self) -> int | None:
@@ -39,28 +42,33 @@ class ChainMethod:
         return self.rule.ahead if self.rule else None
 
     @property
+    def is_fixed(self) -> bool:
+        """Whether it decides by the chain's own times alone, of a training chain as of a service."""
+        is_timer = self.request is not None and self.request.method == TIMER
+        return self.name == REACTIVE or self.rule is not None or is_timer
+
+    @property
     def looks_at_others(self) -> bool:
         """Whether it decides by other jobs' waits, or by the cluster's state."""
-        return not (
-            self.name in (REACTIVE, ORACLE)
-            or self.rule is not None
-            or (self.request is not None and self.request.method == TIMER)
-        )
+        return not (self.is_fixed or self.name == ORACLE)
 
     def policy(self, simulator: Simulator) -> Policy:
         """For one simulation, into which bounds and rules look. Raises InputError."""
-        if self.name == REACTIVE:
-            return Reactive()
         if self.name == ORACLE:
             return OraclePolicy(simulator)
         if self.rule is not None:
             return self.rule.policy(simulator)
         if self.request is None:
-            return Goodput(PolicyConfig().goodput)
-        if self.request.folder is None:
-            return RULES[self.request.method].make(PolicyConfig())
-        config = PolicyConfig(name=self.request.method, model=str(self.request.folder))
-        return make_pair_policy(config)
+            return make_policy(
+                PolicyConfig(name=REACTIVE) if self.name == REACTIVE else PolicyConfig()
+            )
+        name, folder = self.request.method, self.request.folder
+        config = PolicyConfig(
+            name="quantile" if name == RECENT else name,
+            model=str(folder) if folder else "",
+            train="pair",
+        )
+        return make_policy(config)
 
 
 def chain_methods(
@@ -83,16 +91,15 @@ def _oracle() -> ChainMethod:
     return ChainMethod(
         name=ORACLE,
         about=(
-            "lets a training chain's successor in at the last hour from which it starts in time,"
-            " a service's where its penalty is least: it knows the future, but not what its own"
-            " later releases change"
+            "lets a successor in at the last hour from which it starts, or a service is ready, in"
+            " time: it knows the future, but not what its own later releases change"
         ),
     )
 
 
 def _method(name: str, models: Path | None) -> ChainMethod:
-    if name == GOODPUT:
-        about = "the service's own rule for training chains, here also for services"
+    if name == DEFAULT:
+        about = "what Mirage decides by without a model: goodput of training, up-time of services"
         return ChainMethod(name=name, about=about)
     if rule := ChainRule.of(name):
         return ChainMethod(name=name, about=rule.about, rule=rule)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from markupsafe import Markup
 
 from mirage.chain.durations import format_duration
 from mirage.domain import Mode
 from mirage.figures.charts import bar_chart
+from mirage.figures.estimate import Estimate
 from mirage.figures.page import (
     Cells,
     DataTable,
@@ -27,15 +29,66 @@ from mirage.figures.page import (
 from mirage.figures.words import NOTHING, day, hours, number, several
 from mirage.provision.chains.evaluation import ChainPlan, ChainsEvaluation, headline
 from mirage.provision.chains.figures import ChainFigures, ChainSummary, OthersWait
+from mirage.provision.chains.run import POLL_S
 from mirage.provision.evaluation.protocol import ORACLE, REACTIVE
 from mirage.provision.evaluation.report.words import nodes_words
 
 MODES = {Mode.TRAIN.value: "training chains", Mode.SERVICE.value: "services"}
+MEASURES = {Mode.TRAIN.value: "goodput", Mode.SERVICE.value: "up-time"}
 
 
 def share(value: float) -> str:
     """With a tenth of a percent: goodputs differ by so little."""
     return f"{100 * value:.1f} %"
+
+
+def up_time(value: float) -> str:
+    """With a hundredth: targets are like 99.9 %."""
+    return f"{100 * value:.2f} %"
+
+
+class Column(NamedTuple):
+    """Of the table of a mode, on the page as in a terminal."""
+
+    head: str
+    value: Callable[[ChainSummary], Estimate | float | None]
+    show: Callable[[float], str]
+
+    def cell(self, row: ChainSummary) -> str:
+        """With its interval."""
+        value = self.value(row)
+        return self.show(value) if isinstance(value, float) else estimate_cell(value, self.show)
+
+    def plain(self, row: ChainSummary) -> str:
+        """Without."""
+        value = self.value(row)
+        if value is None:
+            return NOTHING
+        return self.show(value if isinstance(value, float) else value.value)
+
+
+_OFTEN = Column("handovers in 100 h", lambda row: row.handovers, number)
+_TWICE = Column("held twice", lambda row: row.held_twice, share)
+COLUMNS = {
+    Mode.TRAIN.value: (
+        Column("goodput", lambda row: row.goodput, share),
+        Column("gain over reactive", lambda row: row.gain, share),
+        Column("interrupted", lambda row: row.interrupted, share),
+        _OFTEN,
+        _TWICE,
+        Column("link", lambda row: row.link_h, hours),
+    ),
+    Mode.SERVICE.value: (
+        Column("up-time", lambda row: row.goodput, up_time),
+        Column("gain over reactive", lambda row: row.gain, up_time),
+        Column("longest gap", lambda row: row.longest_gap_h, hours),
+        _OFTEN,
+        Column("times the least", lambda row: row.times_the_least, number),
+        _TWICE,
+        Column("node-hours twice", lambda row: row.held_twice_node_h, number),
+    ),
+}
+"""By mode."""
 
 
 def page(plan: ChainPlan, found: ChainsEvaluation) -> str:
@@ -51,9 +104,9 @@ def page(plan: ChainPlan, found: ChainsEvaluation) -> str:
         ReportPage(
             title=sentence(plan, found),
             lead=_lead(plan, found),
-            tiles=_tiles(plan, found.figures, chosen),
+            tiles=_tiles(plan, found, chosen),
             sections=[
-                Section("goodput", "Goodput", [*_pictures(plan, found, chosen)]),
+                Section("goodput", "Goodput and up-time", [*_pictures(plan, found, chosen)]),
                 Section("cost", "What it takes", [*_tables(plan, found)]),
                 Section("others", "What it takes from others", [*_others(found.figures)]),
                 Section("methods", "Methods", [*_methods(found)]),
@@ -73,14 +126,20 @@ def sentence(plan: ChainPlan, found: ChainsEvaluation) -> str:
     chosen, mode = headline(found.methods), plan.modes[0].value
     if chosen == REACTIVE:
         return "Nothing but the bounds was compared"
-    nodes = plan.nodes[-1]
-    after, before, most = (
-        found.figures.row(nodes, mode, name).goodput.value for name in (chosen, REACTIVE, ORACLE)
+    nodes = found.nodes[-1]
+    after, before, *most = (
+        up_time(row.goodput.value) if mode == Mode.SERVICE.value else share(row.goodput.value)
+        for row in (
+            found.figures.row(nodes, mode, name)
+            for name in (chosen, REACTIVE, ORACLE)
+            if name != ORACLE or plan.with_oracle
+        )
     )
-    return (
-        f"On {nodes_words(nodes)}, {chosen} lets {MODES[mode]} make progress {share(after)} of the"
-        f" time, reactive {share(before)}, the oracle {share(most)}"
+    does = (
+        "keeps services up" if mode == Mode.SERVICE.value else "lets training chains make progress"
     )
+    bound = f", the oracle {most[0]}" if most else ""
+    return f"On {nodes_words(nodes)}, {chosen} {does} {after} of the time, reactive {before}{bound}"
 
 
 def _lead(plan: ChainPlan, found: ChainsEvaluation) -> str:
@@ -93,66 +152,58 @@ def _lead(plan: ChainPlan, found: ChainsEvaluation) -> str:
     )
 
 
-def _tiles(plan: ChainPlan, figures: ChainFigures, chosen: str) -> list[Tile]:
+def _tiles(plan: ChainPlan, found: ChainsEvaluation, chosen: str) -> list[Tile]:
     mode = plan.modes[0].value
+    first = COLUMNS[mode][0]
     return [
         Tile(
-            f"goodput of {chosen}, {MODES[mode]} on {nodes_words(nodes)}",
-            estimate_cell(figures.row(nodes, mode, chosen).goodput, share),
+            f"{first.head} of {chosen}, {MODES[mode]} on {nodes_words(nodes)}",
+            first.cell(found.figures.row(nodes, mode, chosen)),
         )
-        for nodes in plan.nodes[:4]
+        for nodes in found.nodes[:4]
     ]
 
 
 def _pictures(plan: ChainPlan, found: ChainsEvaluation, chosen: str) -> Iterator[Part]:
     yield Paragraph(
-        "Goodput: share of the wall clock in which a chain makes progress. In a training chain"
-        " each handover costs 10 minutes of it; a service's costs none, as the old replica serves"
-        " until the new one is healthy. Thin lines: 95 % intervals over begins."
+        "Goodput: share of the wall clock in which a training chain makes progress, less 10 minutes"
+        " for each handover. Up-time: share in which a link of a service is ready, from the first"
+        " readiness on. A link is ready 10 minutes after its start, and the one before it ends then."
+        " Thin lines: 95 % intervals over begins."
     )
     for mode in plan.modes:
+        measure = MEASURES[mode.value]
         pictures = []
-        for nodes in plan.nodes:
+        for nodes in found.nodes:
             rows = [
                 (method.name, found.figures.row(nodes, mode.value, method.name).goodput)
                 for method in found.methods
             ]
-            words = f"Goodput of {MODES[mode.value]} on {nodes_words(nodes)}"
-            chart = bar_chart(rows, title=words, show=share, headline=chosen)
+            words = f"{measure.capitalize()} of {MODES[mode.value]} on {nodes_words(nodes)}"
+            chart = bar_chart(rows, title=words, show=COLUMNS[mode.value][0].show, headline=chosen)
             pictures.append(Picture(MODES[mode.value].capitalize(), nodes_words(nodes), chart))
         yield Pictures(pictures)
 
 
 def _tables(plan: ChainPlan, found: ChainsEvaluation) -> Iterator[Part]:
-    head = (
-        "method",
-        "goodput",
-        "gain over reactive",
-        "interrupted",
-        "handovers in 100 h of work",
-        "held twice of the work",
-        "link",
-    )
     for mode in plan.modes:
+        columns = COLUMNS[mode.value]
         groups = [
             (
                 nodes_words(nodes),
-                [_row(found.figures.row(nodes, mode.value, it.name)) for it in found.methods],
+                [
+                    (row.method, *(column.cell(row) for column in columns))
+                    for method in found.methods
+                    for row in [found.figures.row(nodes, mode.value, method.name)]
+                ],
             )
-            for nodes in plan.nodes
+            for nodes in found.nodes
         ]
+        head = ("method", *(column.head for column in columns))
         yield DataTable(MODES[mode.value].capitalize(), head, groups, "inline")
-
-
-def _row(row: ChainSummary) -> Cells:
-    return (
-        row.method,
-        estimate_cell(row.goodput, share),
-        estimate_cell(row.gain, share),
-        estimate_cell(row.interrupted, share),
-        estimate_cell(row.handovers, number),
-        estimate_cell(row.held_twice, share),
-        estimate_cell(row.link_h),
+    yield Paragraph(
+        "Handovers are counted for 100 hours of work, and for one of a chain whose links all run to"
+        " their limits (times the least). Held twice: node-hours for a node-hour of work."
     )
 
 
@@ -169,7 +220,7 @@ def _others(figures: ChainFigures) -> Iterator[Part]:
         "chains",
         "policy",
         "bound",
-        "their goodput",
+        "their goodput or up-time",
         "mean wait",
         "p95",
         "more than without",
@@ -210,7 +261,10 @@ def _limits(plan: ChainPlan, found: ChainsEvaluation) -> Part:
         "Other users submit what the history has, whenever it has it, however long they wait.",
         "Rules (after, ahead) look 15 minutes into the simulation's future, which no service can.",
         "The oracle decides link by link, so a method with several links ahead can beat it.",
+        f"Decisions come each {format_duration(POLL_S)}, whatever decides.",
     ]
-    if found.begins < plan.begins:
-        notes.append(f"The time was up after {found.begins} of {plan.begins} begins.")
+    if not found.is_whole:
+        left = [nodes_words(nodes) for nodes in plan.nodes if nodes not in found.nodes]
+        words = f" No chain on {', '.join(left)} was tried." if left else ""
+        notes.append(f"The time was up after {found.begins} of {plan.begins} begins.{words}")
     return Notes(notes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -109,10 +109,12 @@ class ChainSite:
             )
 
 
-def try_chains(site: ChainSite, chains: ChainCase) -> ChainTrial:
-    """Runs them until `ChainSite.lasts_s` after the first submission. The same chains give the same
-    trial. Raises InputError.
+def try_chains(site: ChainSite, cases: Sequence[ChainCase]) -> list[ChainTrial]:
+    """Runs one of these cases, which differ by mode alone and have the same links (`is_fixed`), until
+    `ChainSite.lasts_s` after the first submission. The same cases give the same trials. Raises
+    InputError.
     """
+    chains = cases[0]
     scenario, simulator = site.scenario(chains), _warm(site, chains.begin_s).fork()
     jobs, end_s = ChainJobs(scenario, simulator), chains.begin_s + site.lasts_s
     acting = Acting(mode=ActingMode.ENFORCE, most_ahead=chains.most_ahead)
@@ -131,17 +133,23 @@ def try_chains(site: ChainSite, chains: ChainCase) -> ChainTrial:
         jobs.run_until(min(simulator.now_s + site.step_s, end_s))
     simulator.run_until(end_s)
     decisions.cycle()
-    links = {chain: decisions.links(USER, chain) for chain in scenario.begins_s}
-    parts = [
-        chain_progress(found, end_s, start_up_s=scenario.serves_after_s) for found in links.values()
-    ]
-    runs = [run for found in links.values() for run in _runs_s(found, end_s)]
+    links = [decisions.links(USER, chain) for chain in scenario.begins_s]
+    others = _others(simulator, chains.begin_s, jobs) if chains.is_for_others else None
+    return [_trial(site, case, links, end_s, others) for case in cases]
+
+
+def _trial(
+    site: ChainSite, case: ChainCase, links: list[list[Link]], end_s: int, others: Floats | None
+) -> ChainTrial:
+    start_up_s = site.scenario(case).serves_after_s
+    parts = [chain_progress(found, end_s, start_up_s=start_up_s) for found in links]
+    runs = [run for found in links for run in _runs_s(found, end_s)]
     return ChainTrial(
-        chains=chains,
+        chains=case,
         progress=ChainProgress.of_all(parts),
         ran_s=sum(run_s for run_s, _ in runs),
         young=sum(is_over and run_s * LEAST_PART < site.limit_s for run_s, is_over in runs),
-        others_wait_s=_others(simulator, chains.begin_s, jobs) if chains.is_for_others else None,
+        others_wait_s=others,
     )
 
 

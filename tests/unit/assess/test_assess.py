@@ -23,7 +23,6 @@ from mirage.assess.plan import Effort
 from mirage.assess.routes import pools, routing_of
 from mirage.assess.waits import size_waits, waits_of
 from mirage.cli import assess
-from mirage.domain import Mode
 from mirage.errors import MirageError
 from mirage.figures.estimate import Estimate
 from mirage.provision.chains import evaluation
@@ -185,7 +184,7 @@ def little(monkeypatch: pytest.MonkeyPatch) -> None:
         episodes=24,
         judged=4,
         with_oracle=True,
-        modes=(Mode.TRAIN,),
+        with_model=False,
         most_sizes=1,
         routed_days=14,
     )
@@ -203,11 +202,19 @@ def test_from_a_file_of_sacct_to_a_page(tmp_path, little, capsys):
     assert "does not tell which priorities" in said.replace("\n", " ")
     assert "<title>" in (out / "assessment.html").read_text()
     record = json.loads((out / "assessment.json").read_text())
-    assert {row["method"] for row in record["chains"]} == {"reactive", "goodput", "timer", "oracle"}
+    assert {row["method"] for row in record["chains"]} == {
+        "reactive",
+        "default",
+        "lead:3h",
+        "oracle",
+    }
+    assert {row["mode"] for row in record["chains"]} == {"train", "service"}
+    assert "A service would be up on" in said.replace("\n", " ")
+    assert "up-time of a service" in (out / "assessment.html").read_text()
     others = record["chains_by_priorities"]
     assert set(others) == {"age alone", "the order of submission"}
     for rows in others.values():
-        assert {row["method"] for row in rows} == {"reactive", "goodput"}
+        assert {row["method"] for row in rows} == {"reactive", "default"}
     assert "one partition" in record["why_no_routing"]
     assert "by the order of submission" in said.replace("\n", " ")
     assert (out / "model" / "recipe.toml").exists()
@@ -222,15 +229,25 @@ def test_from_a_file_of_sacct_to_a_page(tmp_path, little, capsys):
 
 
 def test_a_deep_queue_does_not_stretch_the_time(tmp_path, little, monkeypatch, capsys):
-    """The training ends with the time, keeps its episodes, and a second call goes on from them."""
-    effort = replace(plans.QUICK, at_most_s=0, begins=3)
+    """The training ends with the time, keeps its episodes, and a second call goes on from them. Of
+    chains one size alone is tried, and the other one named.
+    """
+    effort = replace(plans.QUICK, at_most_s=0, begins=3, most_sizes=2)
     monkeypatch.setattr(plans, "QUICK", effort)
     out = tmp_path / "out"
     words = ("--sacct", str(records(tmp_path, 30)), "--out", str(out), "--quick")
     assert run(*words) == 0
     said, cautions = capsys.readouterr()
     assert "the time was up after 4 of 24 training episodes" in cautions
-    assert "The time was up after 1 of 3 begins" in said.replace("\n", " ")
+    shown = json.loads((out / "assessment.json").read_text())["chains"]
+    ((tried,), (left,)) = {row["nodes"] for row in shown}, {1, 2} - {row["nodes"] for row in shown}
+    assert f"no chain of {left} nodes was tried" in cautions
+    words_of = {1: "1 node", 2: "2 nodes"}
+    assert (
+        f"The time was up after 1 of 3 begins of chains, with none on {words_of[left]}"
+        in said.replace("\n", " ")
+    )
+    assert f"Simulated on {words_of[tried]}" in said.replace("\n", " ")
     assert json.loads((out / "assessment.json").read_text())["chains_by_priorities"] == {}
     (episodes,) = out.glob("episodes-*/train")
     first = (episodes / "00000.npz").stat().st_mtime_ns
@@ -239,7 +256,7 @@ def test_a_deep_queue_does_not_stretch_the_time(tmp_path, little, monkeypatch, c
     monkeypatch.setattr(plans, "QUICK", replace(effort, at_most_s=300))
     assert run(*words) == 0
     assert not list(out.glob("episodes-*")), "the model is trained on all of them"
-    assert len((out / "chains.jsonl").read_text().splitlines()) == 1 + 3 * 4
+    assert len((out / "chains.jsonl").read_text().splitlines()) == 1 + 3 * 2 * 2 * 4
 
 
 def test_a_short_history_gives_the_queue_and_says_what_is_missing(tmp_path, little, capsys):
@@ -260,20 +277,22 @@ def test_an_interrupted_call_continues_with_the_chains_that_are_missing(
     words = ("--sacct", str(records(tmp_path, 30)), "--out", str(out), "--quick")
     really = evaluation.try_chains
 
-    def third_fails(site: Any, case: Any) -> Any:
-        tried.append(case)
+    def third_fails(site: Any, cases: Any) -> Any:
+        tried.append(cases)
         if len(tried) == 3:
             raise KeyboardInterrupt
-        return really(site, case)
+        return really(site, cases)
 
     monkeypatch.setattr(evaluation, "try_chains", third_fails)
     with pytest.raises(KeyboardInterrupt):
         run(*words)
     assert run(*words) == 0
-    names = [case.method for case in tried]
-    assert names[:3] == ["reactive", "goodput", "timer"]
-    assert names[3:5] == ["timer", "oracle"], "it continues with the trial that was interrupted"
-    assert names[5:] == ["reactive", "goodput"] * 2, "the chains under other priorities"
+    names = ["/".join([cases[0].method, *(case.mode.value for case in cases)]) for cases in tried]
+    first = ["reactive/train/service", "default/train", "default/service"]
+    assert names[:3] == first
+    assert names[3] == first[2], "it continues with the trial that was interrupted"
+    assert names[4:7] == ["lead:3h/train/service", "oracle/train", "oracle/service"]
+    assert names[7:] == ["reactive/train", "default/train"] * 2, "under other priorities"
     shown = json.loads((out / "assessment.json").read_text())["chains"]
     monkeypatch.setattr(evaluation, "try_chains", really)
     assert run("--sacct", words[1], "--out", str(tmp_path / "whole"), "--quick") == 0
@@ -417,12 +436,15 @@ def row(nodes: int, before: float, spread: float | None = 0.005, begins: int = 8
     return ChainSummary(
         nodes=nodes,
         mode="train",
-        method="goodput",
+        method="default",
         begins=begins,
         goodput=Estimate(0.98),
         interrupted=Estimate(0.01),
         handovers=Estimate(4),
         held_twice=Estimate(0),
+        held_twice_node_h=0,
+        times_the_least=1,
+        longest_gap_h=1,
         link_h=Estimate(24),
         wait_h=Estimate(2),
         work_node_h=100,

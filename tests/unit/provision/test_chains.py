@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from mirage.daemon.restraint import Acting
 from mirage.domain import ActingMode, Mode
 from mirage.errors import InputError
 from mirage.provision.chains.decisions import ChainDecisions
-from mirage.provision.chains.evaluation import far_apart
+from mirage.provision.chains.evaluation import ChainPlan, far_apart
 from mirage.provision.chains.figures import chain_figures
 from mirage.provision.chains.kept import CHAINS
 from mirage.provision.chains.methods import chain_methods
@@ -147,22 +148,29 @@ def parsed(folder, *more):
 
 def test_chains_from_a_job_history_to_the_files(files, tmp_path):
     out = tmp_path / "out"
-    words = ["--methods", "goodput,after:2h", "--others", "0,3", "--others-nodes", "1"]
+    words = ["--methods", "default,after:2h", "--others", "0,3", "--others-nodes", "1"]
+    words += ["--seed", "5"]  # of begins in days with a queue
     assert evaluate.run(parsed(files, "--out", str(out), *words)) == 0
     result = json.loads((out / "results.json").read_text())
     assert result["kind"] == "chains"
-    assert result["headline"] == "goodput"
+    assert result["headline"] == "default"
     rows = {(row["mode"], row["method"]): row for row in result["summary"]}
     assert {mode for mode, _ in rows} == {"train", "service"}
-    assert {name for _, name in rows} == {"reactive", "goodput", "after:2h", "oracle"}
-    reactive, ours = rows["train", "reactive"], rows["train", "goodput"]
+    assert {name for _, name in rows} == {"reactive", "default", "after:2h", "oracle"}
+    reactive, ours = rows["train", "reactive"], rows["train", "default"]
     assert ours["goodput"]["value"] > reactive["goodput"]["value"]
     assert rows["service", "reactive"]["handovers"]["value"] > 0
     waits = result["others_wait"]
     assert [row["chains"] for row in waits].count(0) == 1
-    assert {row["most_ahead"] for row in waits if row["method"] == "goodput"} == {1, 10}
+    assert {row["most_ahead"] for row in waits if row["method"] == "default"} == {1, 10}
     assert len({row["jobs"] for row in waits}) == 1, "the same jobs are counted in every run"
-    assert "goodput" in (out / "report.html").read_text()
+    page = (out / "report.html").read_text()
+    assert "Up-time of services on 1 node" in page
+    assert "times the least" in page
+    service = rows["service", "default"]
+    assert service["goodput"]["value"] > rows["service", "reactive"]["goodput"]["value"]
+    assert service["times_the_least"] >= 1
+    assert service["longest_gap_h"] <= rows["service", "reactive"]["longest_gap_h"]
     lines = (out / "chains.csv").read_text().splitlines()
     assert len(lines) == 1 + 2 * (2 * 4 + len(waits))
 
@@ -209,6 +217,7 @@ def trial(begin_s, method, interrupted_h, wait_s=None, count=1):
         held_twice_s=HOUR_S,
         handovers=6,
         handover_s=600,
+        longest_gap_s=3 * HOUR_S,
     )
     waits_s = None if wait_s is None else np.array(wait_s, dtype=np.float64)
     return ChainTrial(chains=chains, progress=progress, ran_s=70 * HOUR_S, others_wait_s=waits_s)
@@ -220,7 +229,7 @@ def test_figures_are_sums_over_begins():
     trials += [trial(at_s, "goodput", 4) for at_s in begins]
     alone = [trial(at_s, "reactive", 0, [0, 3600, 7200], count=0) for at_s in begins]
     crowd = [trial(at_s, "goodput", 0, [3600, 7200, 10800], count=3) for at_s in begins]
-    found = chain_figures([*trials, *alone, *crowd], ["reactive", "goodput"], seed=1)
+    found = chain_figures([*trials, *alone, *crowd], ["reactive", "goodput"], 20 * HOUR_S, seed=1)
     ours, before = (found.row(2, "train", name) for name in ("goodput", "reactive"))
     assert ours.goodput.value == pytest.approx(0.95)
     assert before.interrupted.value == pytest.approx((20 + 2 / 12) / 100)
@@ -228,6 +237,9 @@ def test_figures_are_sums_over_begins():
     assert ours.gain.value == pytest.approx(0.95 - (1 - (20 + 2 / 12 + 1) / 100))
     assert ours.handovers.value == pytest.approx(100 * 6 / 95)
     assert ours.held_twice.value == pytest.approx(1 / 95)
+    assert ours.held_twice_node_h == 12 * 2
+    assert ours.times_the_least == pytest.approx(6 / 4)
+    assert ours.longest_gap_h == 3
     assert ours.link_h.value == pytest.approx(10)
     without, beside = found.others_wait
     assert (without.mean_h.value, beside.mean_h.value) == (1.0, 2.0)
@@ -243,8 +255,8 @@ def test_rules_by_their_names():
     by_length = ChainRule.of("ahead:3:5L/12")
     assert [by_length.pause_after_s(hours * HOUR_S) for hours in (6, 48)] == [9000, 20 * HOUR_S]
     assert by_length.about.endswith("5/12 of a link's length")
-    names = [method.name for method in chain_methods(["goodput", "oracle", "after:12h"], None)]
-    assert names == ["reactive", "goodput", "after:12h", "oracle"]
+    names = [method.name for method in chain_methods(["default", "oracle", "after:12h"], None)]
+    assert names == ["reactive", "default", "after:12h", "oracle"]
 
 
 def test_a_lead_is_a_yardstick_before_the_limit():
@@ -295,6 +307,27 @@ def test_a_service_is_ready_its_start_up_after_its_start_and_its_predecessor_end
     total = found.total()
     assert (total.interrupted_s, total.wall_s) == (0, DAY_S - first.start_s - 240)
     assert total.held_twice_s == 240 * total.handovers
+
+
+def test_begins_are_drawn_by_the_seed_each_in_its_own_span():
+    plan = ChainPlan(trace=Path("t"), cluster=Path("c"), out=Path("o"), start_s=FIRST_S)
+    begins_s = np.array(plan.begins_s())
+    spans = (begins_s - FIRST_S) // plan.every_s
+    assert spans.tolist() == list(range(plan.begins))
+    assert len(set((begins_s - FIRST_S) % plan.every_s)) > 1
+    assert replace(plan, seed=2).begins_s() != plan.begins_s() == replace(plan).begins_s()
+
+
+def test_methods_that_mind_no_mode_have_the_same_links_in_both(files, tmp_path):
+    """One run serves both; the figures are those of two."""
+    out, both = [tmp_path / "train", tmp_path / "service"], tmp_path / "both"
+    words = ("--methods", "lead:2h", "--others", "none", "--begins", "1")
+    for folder, mode in zip((*out, both), ("train", "service", "train,service"), strict=True):
+        assert evaluate.run(parsed(files, "--out", str(folder), "--modes", mode, *words)) == 0
+    one, other, together = (
+        json.loads((folder / "results.json").read_text())["summary"] for folder in (*out, both)
+    )
+    assert [*one, *other] == together
 
 
 def test_the_first_begins_are_far_apart():
