@@ -4,6 +4,8 @@ handover costs.
 
 from __future__ import annotations
 
+from typing import Any
+
 import sqlalchemy as sa
 from alembic import op
 
@@ -20,7 +22,7 @@ _ADDED = (
 
 def upgrade() -> None:
     """Adds the columns that are missing: an upgrade may have been cut short (MariaDB)."""
-    columns = (
+    columns: tuple[sa.Column[Any], ...] = (
         sa.Column("ready_s", sa.BigInteger),
         sa.Column("was_held", sa.Boolean, nullable=False, server_default=sa.false()),
         sa.Column("uptime", sa.Double),
