@@ -8,20 +8,14 @@ import sys
 from mirage.chain.durations import parse_duration
 from mirage.chain.folder import is_used_up, over_marker, read_then
 from mirage.chain.length import (
-    UNTIL_DONE,
     in_words,
-    is_time,
-    links_in,
-    most_links,
-    of_time,
-    seconds_of,
 )
 from mirage.chain.tag import MAX_SEGMENTS, parse_tag
 from mirage.cli.chain_argument import add_chain
 from mirage.domain import Job
 from mirage.errors import InputError
 from mirage.user.chain_names import resolve_chain
-from mirage.user.sources import me
+from mirage.user.lengthening import move_then, wanted
 from mirage.user.steering import Steering, links
 
 
@@ -73,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
             f"chain {args.chain}: none of its jobs is in the queue, though it has links left: "
             f"`mirage resume {args.chain}` queues the next one"
         )
-    segments, length = _wanted(args, chain, jobs)
+    segments, length = wanted(chain, jobs, args.segments, args.total_time)
     used = max([chain.started, *(tag.segment for job in jobs if (tag := parse_tag(job.comment)))])
     if segments < used:
         raise InputError(
@@ -89,55 +83,11 @@ def run(args: argparse.Namespace) -> int:
                 file=sys.stderr,
             )
     elif chain.is_up_front and queued:
-        _move_then(chain, queued[max(queued)])
+        move_then(chain, queued[max(queued)])
     now = in_words(length, segments)
     what = f"has {now} now (before: {before})" if now != before else f"has {now} already"
     print(f"chain {args.chain} {what}{_next(queued, jobs, segments > used)}")
     return 0
-
-
-def _wanted(args: argparse.Namespace, chain: Steering, jobs: list[Job]) -> tuple[int, str]:
-    """How many links the chain may have from now on, and what they may use in all."""
-    is_more, number = args.segments or args.total_time
-    if is_more and chain.length == UNTIL_DONE:
-        raise InputError(f"chain {chain.chain_id} has no length: it runs until the work is done")
-    in_time = is_time(chain.length) if is_more else bool(args.total_time) and not chain.is_up_front
-    if in_time:
-        seconds = number if args.total_time else number * _limit_s(jobs)
-        length = of_time(seconds + (seconds_of(chain.length) if is_more else 0))
-        links = links_in(seconds_of(length), _limit_s(jobs))
-    else:
-        links = number if args.segments else links_in(number, _limit_s(jobs))
-        links += int(chain.length or chain.segments) if is_more else 0
-        length = "" if chain.is_up_front else str(links)
-    if links > MAX_SEGMENTS:
-        raise InputError(
-            f"chain {chain.chain_id}: that makes {links} links: expected 1 to {MAX_SEGMENTS}"
-        )
-    return chain.started if chain.reaches(length) else most_links(length, links), length
-
-
-def _move_then(chain: Steering, last_id: int) -> None:
-    """What was queued to follow the chain waits for its new last link. Raises ClusterError."""
-    for then in read_then(chain.folder):
-        if (
-            then.job_id
-            and (job := chain.cluster.jobs([then.job_id]).get(then.job_id))
-            and job.is_pending
-            and job.user == me()
-            and job.comment.startswith(f"mirage-then/1 chain={chain.chain_id} ")
-        ):
-            chain.cluster.wait_for(then.job_id, last_id)
-
-
-def _limit_s(jobs: list[Job]) -> int:
-    limits_s = [job.time_limit_s for job in jobs if job.time_limit_s]
-    if not limits_s:
-        raise InputError(
-            "--total-time needs the time limit of a link, and no job with one runs or waits: use"
-            " --segments"
-        )
-    return limits_s[-1]
 
 
 def _next(queued: dict[int, int], jobs: list[Job], has_more: bool) -> str:

@@ -5,19 +5,27 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from mirage.cli.groups import add_verbs
 from mirage.models.fetch import fetch
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    verbs = parser.add_subparsers(dest="models", required=True, metavar="VERB")
-    summary = "model folders from the archive of a release"
-    getting = verbs.add_parser("fetch", help=summary, description=summary.capitalize() + ".")
-    getting.add_argument(
+    add_verbs(
+        parser, [("fetch", _add_fetch, _fetch, "model folders from the archive of a release")]
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    return int(args.act(args))
+
+
+def _add_fetch(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
         "source",
         metavar="SOURCE",
         help="archive mirage-models.tar: a file, or an address as https://mirror/mirage-models.tar",
     )
-    getting.add_argument(
+    parser.add_argument(
         "--out",
         type=Path,
         default=Path("models"),
@@ -26,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(args: argparse.Namespace) -> int:
+def _fetch(args: argparse.Namespace) -> int:
     for folder in fetch(args.source, args.out):
         print(folder)
     return 0

@@ -5,60 +5,65 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from mirage.errors import ClusterError, InputError
+from mirage.cli.groups import add_verbs
+from mirage.errors import InputError
 from mirage.routing import plugin
-from mirage.routing.table import AGENTS, STATE, read_agents, read_state
+from mirage.routing.plugin_status import UNKNOWN, parameter, status
 
 CONF = "/etc/slurm/slurm.conf"
 SCRIPT = "job_submit.lua"
 """slurmctld reads it in the folder of its slurm.conf."""
 RUN = Path("/run/mirage")
-UNKNOWN = "unknown"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    verbs = parser.add_subparsers(dest="plugin_verb", required=True, metavar="WHAT")
-    for name, act, summary in (
+    add_verbs(
+        parser,
         (
-            "install",
-            _install,
-            "put routing into the site's job_submit.lua; again after an upgrade of Mirage",
+            (
+                "install",
+                _add_install,
+                _install,
+                "put routing into the site's job_submit.lua; again after an upgrade of Mirage",
+            ),
+            ("status", _add_status, _status, "whether routing is in place, and what it last read"),
+            ("remove", _add_script, _remove, "take routing out of job_submit.lua"),
         ),
-        ("status", _status, "whether routing is in place, and what it last read"),
-        ("remove", _remove, "take routing out of job_submit.lua"),
-    ):
-        sub = verbs.add_parser(
-            name, help=summary, description=summary[0].upper() + summary[1:] + "."
-        )
-        sub.add_argument(
-            "--script",
-            type=Path,
-            metavar="FILE",
-            help="the site's job_submit.lua (default: beside slurm.conf, as $SLURM_CONF or slurmctld"
-            " says)",
-        )
-        sub.set_defaults(act=act)
-        if name != "remove":
-            sub.add_argument(
-                "--run",
-                dest="folder",
-                type=Path,
-                default=RUN,
-                metavar="DIR",
-                help="folder of the published files (default %(default)s)",
-            )
-        if name == "install":
-            _add_options(sub)
-        if name == "status":
-            sub.add_argument("--json", action="store_true", help="output as JSON (docs/cli.md)")
+    )
 
 
-def _add_options(parser: argparse.ArgumentParser) -> None:
+def _add_script(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--script",
+        type=Path,
+        metavar="FILE",
+        help="the site's job_submit.lua (default: beside slurm.conf, as $SLURM_CONF or slurmctld says)",
+    )
+
+
+def _add_folders(parser: argparse.ArgumentParser) -> None:
+    _add_script(parser)
+    parser.add_argument(
+        "--run",
+        dest="folder",
+        type=Path,
+        default=RUN,
+        metavar="DIR",
+        help="folder of the published files (default %(default)s)",
+    )
+
+
+def _add_status(parser: argparse.ArgumentParser) -> None:
+    _add_folders(parser)
+    parser.add_argument("--json", action="store_true", help="output as JSON (docs/cli.md)")
+
+
+def _add_install(parser: argparse.ArgumentParser) -> None:
+    _add_folders(parser)
     parser.add_argument(
         "--marker", default="", metavar="P", help="a partition whose jobs are routed too"
     )
@@ -85,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _beside_conf() -> Path:
     """Raises InputError: nothing says where slurm.conf lies."""
-    known = os.environ.get("SLURM_CONF") or _parameter("SLURM_CONF")
+    known = os.environ.get("SLURM_CONF") or parameter("SLURM_CONF")
     conf = Path(known or CONF)
     if not known and not conf.exists():
         raise InputError(
@@ -122,7 +127,7 @@ def _remove(args: argparse.Namespace) -> int:
 
 
 def _status(args: argparse.Namespace) -> int:
-    report = _report(args.script, args.folder)
+    report = status(args.script, args.folder)
     if args.json:
         print(json.dumps(report))
     else:
@@ -157,45 +162,3 @@ def _words(script: Path, report: dict[str, Any]) -> Iterator[str]:
     if report["problem"]:
         yield f"problem: {report['problem']}"
     yield "Jobs are routed." if report["routes"] else "Jobs are not routed."
-
-
-def _report(script: Path, folder: Path) -> dict[str, Any]:
-    report: dict[str, Any] = {
-        "installed": plugin.is_installed(script),
-        "outdated": plugin.outdated(script) if plugin.is_installed(script) else [],
-        "job_submit_plugins": _parameter("JobSubmitPlugins", UNKNOWN),
-    }
-    report |= _published(folder)
-    enabled = "lua" in report["job_submit_plugins"].split(",")
-    whole = report["installed"] and not report["outdated"]
-    report["routes"] = bool(whole and enabled and not report["problem"])
-    return report
-
-
-def _parameter(name: str, unknown: str = "") -> str:
-    """A line of `scontrol show config`; ``unknown``: slurmctld does not answer."""
-    from mirage.slurm.commands import CommandCluster
-
-    try:
-        return CommandCluster().settings().parameters.get(name, "")
-    except ClusterError:
-        return unknown
-
-
-def _published(folder: Path) -> dict[str, Any]:
-    try:
-        agents, checksum = read_agents(folder / AGENTS)
-        table, wanted = read_state(folder / STATE, [agent.kind for agent in agents])
-    except InputError as error:
-        return {"partitions": [], "age_s": None, "valid_s": None, "problem": str(error)}
-    now_s = int(time.time())
-    problem = "the state is stale: is the daemon running?" if table.is_stale(now_s) else ""
-    if checksum != wanted:
-        problem = f"{STATE} is for other agents than {AGENTS} has"
-    names = [agent.kind.name for agent in agents]
-    return {
-        "partitions": names,
-        "age_s": now_s - table.at_s,
-        "valid_s": table.valid_s,
-        "problem": problem,
-    }

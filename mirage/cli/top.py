@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from mirage.chain.durations import parse_duration
+from mirage.cli.groups import seconds
 from mirage.errors import InputError
 
 
@@ -25,13 +25,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _seconds(text: str) -> int:
-    try:
-        seconds = parse_duration(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    if not 2 <= seconds <= 3600:
+    found = seconds(text)
+    if not 2 <= found <= 3600:
         raise argparse.ArgumentTypeError(f"expected 2s to 1h, got {text!r}")
-    return seconds
+    return found
 
 
 def run(args: argparse.Namespace) -> int:
