@@ -56,6 +56,41 @@ class Calibration:
     below_p90: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceSums:
+    """Measured, over handovers of services."""
+
+    handovers: int = 0
+    wall_s: float = 0
+    """From each predecessor's start until the next link was ready,"""
+    down_s: float = 0
+    """and the part of it in which no link was ready."""
+    longest_gap_s: float = 0
+    node_s: float = 0
+    """Runs of the predecessors times their nodes,"""
+    twice_node_s: float = 0
+    """and the part of it in which the successor had nodes too."""
+
+    @property
+    def up_time(self) -> float | None:
+        """Share of the time; None: no handover is known."""
+        return 1 - self.down_s / self.wall_s if self.wall_s else None
+
+    def with_one(self, handover: Json) -> ServiceSums:
+        """With one handover more."""
+        gap_s, nodes = handover["interruption_s"], handover["nodes"] or 1
+        begin_s = handover["predecessor_started"]
+        begin_s = handover["predecessor_ended"] if begin_s is None else begin_s
+        return ServiceSums(
+            handovers=self.handovers + 1,
+            wall_s=self.wall_s + max(0, handover["ready"] - begin_s),
+            down_s=self.down_s + gap_s,
+            longest_gap_s=max(self.longest_gap_s, gap_s),
+            node_s=self.node_s + nodes * (handover["predecessor_ended"] - begin_s),
+            twice_node_s=self.twice_node_s + nodes * handover["overlap_s"],
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Impact:
     """Of one period. `measured` is what happened to all handovers; the others are estimates for the
@@ -92,6 +127,7 @@ class Impact:
     """Handovers of training chains that the service decided about,"""
     handover_cost_s: float = 0
     """and what they cost by what the chains knew then (`handover_s` of a decision)."""
+    services: ServiceSums = ServiceSums()
     decisions: int = 0
     fallbacks: Mapping[str, int] = field(default_factory=dict)
     """Decisions that a policy left to what stands in for it, by the code of the guard."""
@@ -111,7 +147,8 @@ class Impact:
         return not self.released and Code.OBSERVE.value in self.held_back
 
     def as_json(self) -> dict[str, Any]:
-        return asdict(self) | {"only_observed": self.only_observed}
+        services = asdict(self.services) | {"up_time": self.services.up_time}
+        return asdict(self) | {"only_observed": self.only_observed, "services": services}
 
 
 @dataclass(kw_only=True)
@@ -160,7 +197,7 @@ def impact(records: Iterable[Json | None], since_s: int, until_s: int, timer_lea
     for pair in done:
         assert pair.handover
         sums.add(pair.handover, pair.wanted, timer_lead_s)
-        sums.add_cost(pair.acted or pair.last)
+        sums.add_mode(pair.handover, pair.acted or pair.last)
     held_back = Counter(code for pair in pairs.values() for code in sorted(pair.held_back))
     return Impact(
         handovers=len(done),
@@ -229,11 +266,15 @@ class _Sums:
     policy: Costs = Costs()
     training: int = 0
     handover_cost_s: float = 0
+    services: ServiceSums = ServiceSums()
 
-    def add_cost(self, decided: Json | None) -> None:
-        """``decided``: the decision that led to the handover."""
-        cost_s = decided.get("handover_s") if decided else None
-        if cost_s is not None:
+    def add_mode(self, handover: Json, decided: Json | None) -> None:
+        """``decided``: the decision that led to the handover. It has a cost in a training chain alone."""
+        if decided is None or "handover_s" not in decided:
+            return
+        if (cost_s := decided["handover_s"]) is None:
+            self.services = self.services.with_one(handover)
+        else:
             self.training += 1
             self.handover_cost_s += cost_s
 

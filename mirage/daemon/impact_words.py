@@ -35,7 +35,7 @@ def sentences(found: Impact) -> list[str]:
             f"{several(found.not_known, 'handover is', 'handovers are')} in the measured row only:"
             " the wait is not known."
         )
-    lines += [*_handover_cost(found), *_fallbacks(found)]
+    lines += [*_handover_cost(found), *_services(found), *_fallbacks(found)]
     lines += [*_calibration(found), *_not_carried_out(found)]
     if found.handovers:
         lines.append(
@@ -54,6 +54,18 @@ def _handover_cost(found: Impact) -> list[str]:
         f"{several(found.training, 'handover')} of training chains cost"
         f" {format_duration(found.handover_cost_s)} ({each} each) for saving and starting again. Time limit"
         " that a predecessor does not use costs nothing more."
+    ]
+
+
+def _services(found: Impact) -> list[str]:
+    known = found.services
+    if known.up_time is None:
+        return []
+    twice = known.twice_node_s / max(known.node_s, 1)
+    return [
+        f"{several(known.handovers, 'handover')} of services: up for {known.up_time:.2%} of the time,"
+        f" the longest gap {format_duration(known.longest_gap_s)};"
+        f" {hours(known.twice_node_s)} node-hours held twice ({twice:.1%})."
     ]
 
 

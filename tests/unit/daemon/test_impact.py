@@ -117,6 +117,34 @@ def test_a_service_is_interrupted_until_its_link_is_ready():
     assert found.calibration.waits == 1
 
 
+def test_services_have_an_up_time_a_longest_gap_and_node_hours_held_twice():
+    """One handover in time, and one that left the service without a link for half an hour."""
+    of_service = {"handover_s": None, "reason": "x"}
+    found = of(
+        decision(21 * H) | of_service,
+        handover(
+            released=21 * H, entered=21 * H, started=22 * H, ready=23 * H, ended=23 * H, overlap=H
+        ),
+        decision(70 * H, successor=3) | of_service,
+        handover(
+            successor=3, released=70 * H, entered=70 * H, started=71 * H, ended=71 * H,
+            ready=71 * H + 1800,
+        ),
+        decision(90 * H, successor=4) | {"handover_s": 600, "reason": "x"},
+        handover(successor=4, released=90 * H, entered=90 * H, started=99 * H, ended=91 * H),
+    )  # fmt: skip
+    services = found.services
+    assert (services.handovers, services.wall_s, services.down_s) == (2, 94.5 * H, 1800)
+    assert services.up_time == pytest.approx(1 - 0.5 / 94.5)
+    assert (services.longest_gap_s, services.twice_node_s) == (1800, 2 * H)
+    assert found.as_json()["services"]["up_time"] == services.up_time
+    assert (
+        "2 handovers of services: up for 99.47% of the time, the longest gap 30 min;"
+        " 2.0 node-hours held twice (1.1%)." in sentences(found)
+    )
+    assert not any("of services" in line for line in sentences(of()))
+
+
 def test_overlap_is_what_both_ran_and_counts_by_nodes():
     found = of(
         handover(released=20 * H, entered=20 * H, started=21 * H, ended=24 * H, overlap=3 * H)
