@@ -78,13 +78,13 @@ def _add_jobs(group: argparse._ArgumentGroup) -> None:
         required=True,
         type=instant,
         metavar="TIME",
-        help="first submission, as 2023-02-01T06:00, UTC",
+        help="first submission, of chains begin of its span, as 2023-02-01T06:00, UTC",
     )
     group.add_argument(
         "--every",
         type=duration,
         metavar="D",
-        help="time between two submissions, as 90min or 4h (default: 4h; of chains 2d)",
+        help="time between submissions, of chains span of each, as 4h (default: 4h; of chains 2d)",
     )
     group.add_argument(
         "--nodes",
@@ -109,7 +109,7 @@ def _add_comparison(group: argparse._ArgumentGroup) -> None:
         metavar="NAME[,NAME]",
         help=(
             "methods: timer, avg, recent-quantile, trained ones by name, or LABEL=FOLDER of a"
-            " model; of chains also goodput, after:12h, ahead:3:20h; reactive and oracle are"
+            " model; of chains also default, lead:3h, ahead:3:20h; reactive and oracle are"
             " always included"
         ),
     )
@@ -118,7 +118,7 @@ def _add_comparison(group: argparse._ArgumentGroup) -> None:
         type=_seed,
         default=1,
         metavar="N",
-        help="seed of the bootstrap of the 95 %% intervals (default: %(default)s)",
+        help="seed of the 95 %% intervals, and of submissions of chains (default: %(default)s)",
     )
 
 
