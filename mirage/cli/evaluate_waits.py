@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.markup import escape
@@ -12,7 +11,6 @@ from rich.table import Table
 
 from mirage.cli.learning import TerminalReporter, instant
 from mirage.cli.table import console
-from mirage.errors import InputError
 from slurm_sim.cli.arguments import positive
 
 if TYPE_CHECKING:  # the simulator takes a second to import
@@ -62,6 +60,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _plan(args: argparse.Namespace) -> WaitsPlan:
+    from mirage.provision.learn.futures import folder_in
     from mirage.provision.starts.evaluation import WaitsPlan
 
     return WaitsPlan(
@@ -73,26 +72,10 @@ def _plan(args: argparse.Namespace) -> WaitsPlan:
         past_s=args.past,
         jobs=args.jobs or WaitsPlan.jobs,
         futures=args.futures or WaitsPlan.futures,
-        habits=_habits(args.models),
+        habits=None if args.models is None else folder_in(args.models),
         partition=args.partition,
         seed=args.seed,
     )
-
-
-def _habits(models: Path | None) -> Path | None:
-    """Of look-ahead, where a folder is named: it takes minutes. Raises InputError."""
-    if models is None:
-        return None
-    from mirage.provision.learn.futures import NAMES
-
-    folders = (*(models / name for name in NAMES), models)
-    folder = next((each for each in folders if (each / "recipe.toml").is_file()), None)
-    if folder is None:
-        raise InputError(
-            f"--models {models}: no folder of futures there; train it (mirage train --method"
-            f" {NAMES[0]})."
-        )
-    return folder
 
 
 def _table(found: WaitsEvaluation) -> Table:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mirage.errors import InputError
+from mirage.models.recipe import RECIPE
 from mirage.provision.learn.arrays import read_arrays, write_arrays
 from mirage.provision.learn.arrivals import Arrivals
 from mirage.provision.learn.episode import Ints
@@ -153,4 +154,14 @@ def _fits(futures: Futures) -> bool:
             isinstance(group, int) and CLASSES <= group < groups
             for group in runtimes.users.values()
         )
+    )
+
+
+def folder_in(models: Path) -> Path:
+    """The folder of futures among model folders, or this one itself. Raises InputError."""
+    for folder in (*(models / name for name in NAMES), models):
+        if (folder / RECIPE).is_file():
+            return folder
+    raise InputError(
+        f"--models {models}: no folder of futures there; train it (mirage train --method {NAMES[0]})."
     )
