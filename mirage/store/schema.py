@@ -10,7 +10,7 @@ from mirage import __version__
 from mirage.errors import StoreError
 from mirage.store.server import migrating
 
-NEWEST = "0011"
+NEWEST = "0001"
 """The schema of this release: the revision of the newest migration."""
 VERSION_TABLE = "mirage_schema"
 """Not Alembic's usual name, so that another program's database is not taken for ours."""

@@ -49,10 +49,15 @@ def _create_chains() -> None:
         sa.Column("reason", sa.Text, nullable=False),
         sa.Column("created_s", sa.BigInteger, nullable=False),
         sa.Column("updated_s", sa.BigInteger, nullable=False),
+        sa.Column("name", sa.String(80), nullable=False, server_default=""),
+        sa.Column("length", sa.String(16), nullable=False, server_default=""),
+        sa.Column("uptime", sa.Double),
+        sa.Column("handover_s", sa.Integer),
         sa.PrimaryKeyConstraint("user", "chain_id", name="pk_chains"),
         **AT_MOST_ONCE,
     )
     op.create_index("ix_chains_state", "chains", ["state"], if_not_exists=True)
+    op.create_index("ix_chains_updated_s", "chains", ["updated_s"], if_not_exists=True)
 
 
 def _create_links() -> None:
@@ -73,6 +78,13 @@ def _create_links() -> None:
         sa.Column("end_s", sa.BigInteger),
         sa.Column("exit_code", sa.Integer, nullable=False),
         sa.Column("released_s", sa.BigInteger),
+        sa.Column("lead_s", sa.Integer, nullable=False, server_default="0"),
+        sa.Column("reason", sa.Text, nullable=False, server_default=""),
+        sa.Column("dependency", sa.Text, nullable=False, server_default=""),
+        sa.Column("begin_s", sa.BigInteger),
+        sa.Column("runs", sa.Text, nullable=False, server_default=""),
+        sa.Column("ready_s", sa.BigInteger),
+        sa.Column("was_held", sa.Boolean, nullable=False, server_default=sa.false()),
         sa.PrimaryKeyConstraint("user", "chain_id", "job_id", name="pk_links"),
         sa.ForeignKeyConstraint(
             ["user", "chain_id"], ["chains.user", "chains.chain_id"], name="fk_links_chains"
@@ -101,12 +113,14 @@ def _create_decisions() -> None:
         sa.Column("wait_p90_s", sa.Double),
         sa.Column("expected_interruption_s", sa.Double),
         sa.Column("expected_overlap_s", sa.Double),
+        sa.Column("gain", sa.Double),
         sa.PrimaryKeyConstraint("decision_id", name="pk_decisions"),
         **AT_MOST_ONCE,
     )
     op.create_index(
         "ix_decisions_successor_id_at_s", "decisions", ["successor_id", "at_s"], if_not_exists=True
     )
+    op.create_index("ix_decisions_at_s", "decisions", ["at_s"], if_not_exists=True)
 
 
 def _create_intents() -> None:
