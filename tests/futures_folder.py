@@ -19,7 +19,6 @@ def history(cluster: ClusterConfig) -> JobLog:
     return log_of(replace(trace, jobs=jobs, _cache={}), cluster)
 
 
-def write_futures(folder: Path, cluster: ClusterConfig, method: str = "futures") -> None:
-    """``method``: what the recipe calls it."""
-    futures = replace(train_futures(history(cluster), cluster, 0, 6 * DAY_S), name=method)
-    write_folder(folder, futures, Recipe(system="provision", method=method, seed=0), "")
+def write_futures(folder: Path, cluster: ClusterConfig) -> None:
+    futures = train_futures(history(cluster), cluster, 0, 6 * DAY_S)
+    write_folder(folder, futures, Recipe(system="provision", method=futures.name, seed=0), "")

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from mirage.provision.learn.joblog import JobLog
 
 NAME = "futures"
-NAMES = (NAME, "lookahead")
-"""Methods of the recipes that are read; `lookahead`: of folders from before."""
 ARRAYS, WORDS, CLUSTER = "futures.safetensors", "names.json", "cluster.toml"
 
 
@@ -159,9 +157,9 @@ def _fits(futures: Futures) -> bool:
 
 def folder_in(models: Path) -> Path:
     """The folder of futures among model folders, or this one itself. Raises InputError."""
-    for folder in (*(models / name for name in NAMES), models):
+    for folder in (models / NAME, models):
         if (folder / RECIPE).is_file():
             return folder
     raise InputError(
-        f"--models {models}: no folder of futures there; train it (mirage train --method {NAMES[0]})."
+        f"--models {models}: no folder of futures there; train it (mirage train --method {NAME})."
     )

@@ -199,7 +199,7 @@ class StartSources:
             return None
         folder = Path(self.model)
         recipe = check_folder(folder, system=ProvisionAbout.SYSTEM)
-        if recipe.method in trained.NAMES:
+        if recipe.method == trained.NAME:
             return trained.read(folder)
         if not (folder / CLUSTER).exists():
             raise InputError(f"{folder}: has no {CLUSTER}; give another model folder.")

@@ -279,13 +279,12 @@ def test_a_shape_is_answered_from_records_alone():
     assert asked.forecast.method == "like jobs"
 
 
-@pytest.mark.parametrize("method", ["futures", "lookahead", "quantile"])
+@pytest.mark.parametrize("method", ["futures", "quantile"])
 def test_a_model_folder_makes_it_look_ahead_with_learnt_or_recorded_habits(method, tmp_path):
-    """Folders of futures from before have the method `lookahead`."""
     cluster = read_cluster(MODELS / "quantile")
     folder = MODELS / method if method == "quantile" else tmp_path / method
     if method != "quantile":
-        write_futures(folder, cluster, method)
+        write_futures(folder, cluster)
     begin_s = NOW - 3 * DAY_S
     jobs = [
         JobSpec(40, 8 * HOUR_S, HOUR_S, user=f"u{number % 5}", submit_s=begin_s + 3000 * number)
