@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser, usual: str, default_mode: Act
         "--policy",
         choices=list(POLICIES),
         help=(
-            "rule that says when a successor is let in (default: goodput for training chains,"
+            "rule that says when a successor is released (default: goodput for training chains,"
             " quantile for services)"
         ),
     )

@@ -62,7 +62,7 @@ def heading(report: Json) -> str:
 
 def states_table(report: Json, most: int | None = None) -> Table:
     """Where a chain's links (the last ``most`` of them) stand, one a row, within 80 columns."""
-    table = _table("link", "job", "state", "nodes", "start", "end", "let in by")
+    table = _table("link", "job", "state", "nodes", "start", "end", "released by")
     for link in report["links"][-most if most else 0 :]:
         nodes, times = str(link["nodes"] or "-"), (when(link["start"]), when(link["end"]))
         table.add_row(*_named(link), nodes, *times, link["let_in_by"] or "-")
@@ -71,7 +71,7 @@ def states_table(report: Json, most: int | None = None) -> Table:
 
 def costs_table(report: Json) -> Table:
     """What a chain's handovers cost, one link a row, within 80 columns."""
-    table = _table("link", "job", "state", "interrupted", "overlap", "cut short", "let in by")
+    table = _table("link", "job", "state", "interrupted", "overlap", "cut short", "released by")
     for link in report["links"]:
         costs = (link["interruption_s"], link["overlap_s"], link["cut_short_s"] or None)
         table.add_row(*_named(link), *map(duration, costs), link["let_in_by"] or "-")

@@ -42,7 +42,7 @@ COLUMNS = (
     "waits for",
     "lost",
 )
-LINK_COLUMNS = ("link", "job", "state", "start", "end", "let in by", "interrupted", "overlap")
+LINK_COLUMNS = ("link", "job", "state", "start", "end", "released by", "interrupted", "overlap")
 _STYLES = {"interrupted": "bold red", "failed": "bold red", "late": "bold yellow"}
 _SIGNS = {"interrupted": "!!", "failed": "!", "late": "~", "used-up": "="}
 

@@ -61,8 +61,8 @@ class ChainVerdict:
     def words(self) -> str:
         release = self.decision.action is Action.RELEASE
         if self.restraint:
-            return "Would let it in" if release else "Would wait"
-        return "Lets it in" if release else "Waits"
+            return "Would release it" if release else "Would wait"
+        return "Releases it" if release else "Waits"
 
     def x(self, at_s: float) -> float:
         """Percent of the drawing's width."""

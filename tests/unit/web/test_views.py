@@ -269,13 +269,13 @@ def test_verdicts_speak_of_what_is_done() -> None:
         wait_p90_s=6 * H,
     )
     free = verdict(decided)
-    assert (free.words, free.restraint, free.reason) == ("Lets it in", None, "why")
+    assert (free.words, free.restraint, free.reason) == ("Releases it", None, "why")
     assert free.x(free.axis_s) == 100
     assert free.x(6 * H) > free.x(4 * H) > free.x(2 * H) > free.x(H)
     held = verdict(
         replace(decided, reason="[observe: this service only observes] why", wait_p50_s=None)
     )
-    assert held.words == "Would let it in"
+    assert held.words == "Would release it"
     assert held.restraint is not None
     assert held.restraint.code is Code.OBSERVE
     assert (held.reason, held.axis_s) == ("why", 0)
