@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 DIRECTIVE = b"#MIRAGE"
-_LONGEST_HEAD = 4_000_000
+LONGEST_HEAD = 4_000_000
 """Bytes; sbatch takes no longer scripts by default (slurm.conf(5), max_script_size)."""
 
 
 def directives(script: BinaryIO) -> Iterator[tuple[int, bytes]]:
     """Line number (from 1) and what stands behind #MIRAGE, for each such line of the head."""
-    head = io.BytesIO(script.read(_LONGEST_HEAD))
+    head = io.BytesIO(script.read(LONGEST_HEAD))
     for number, line in enumerate(head, start=1):
         if line.strip() and not line.lstrip().startswith(b"#"):
             return

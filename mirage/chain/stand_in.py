@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from mirage.chain.command_line import CommandLine
+from mirage.chain.directives import LONGEST_HEAD
 from mirage.chain.sbatch import find_batch_script
 
-_LONGEST = 4_000_000
-"""Bytes; sbatch takes no longer scripts by default (slurm.conf(5), max_script_size)."""
 _DESCRIPTOR = re.compile(r"/dev/stdin|/(?:dev|proc/self)/fd/(\d{1,4})", re.ASCII)
 
 
@@ -35,7 +34,7 @@ def look(request: CommandLine, path: str, descriptor: int | None) -> bytes | Non
 def head(path: Path) -> bytes:
     """As much of a file as sbatch would take."""
     with path.open("rb") as file:
-        return file.read(_LONGEST)
+        return file.read(LONGEST_HEAD)
 
 
 def script_of(request: CommandLine, path: str) -> Path | None:
@@ -62,7 +61,7 @@ def _peek(descriptor: int) -> bytes:
     if os.isatty(descriptor):
         return b""  # it is still to be typed, to sbatch
     try:
-        return os.pread(descriptor, _LONGEST, os.lseek(descriptor, 0, os.SEEK_CUR))
+        return os.pread(descriptor, LONGEST_HEAD, os.lseek(descriptor, 0, os.SEEK_CUR))
     except OSError:  # a pipe or a socket
         with open(descriptor, "rb", closefd=False) as file:
             content = file.read()
