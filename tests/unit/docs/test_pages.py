@@ -48,7 +48,7 @@ def test_each_link_leads_to_a_file() -> None:
 def test_each_path_that_a_page_names_is_there() -> None:
     missing = [
         f"{page.relative_to(ROOT)}: {path}"
-        for page in [*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+        for page in [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
         for path in NAMED.findall(without_code(page))
         if not (ROOT / path).exists()
     ]
