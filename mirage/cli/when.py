@@ -12,7 +12,7 @@ from mirage.chain.durations import format_duration, parse_time_limit
 from mirage.chain.tag import MAX_JOB_ID
 from mirage.cli.table import console, when
 from mirage.errors import InputError
-from mirage.slurm.parsing import array_tasks
+from mirage.slurm.fields import array_tasks
 from mirage.user.slurm_access import adapter_config, slurm_of, slurm_user, survey_of
 from slurm_sim.cli.arguments import positive
 

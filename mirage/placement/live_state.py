@@ -20,8 +20,8 @@ from mirage.placement.speed import SpeedModel
 from mirage.placement.topology import Bools, Floats, Topology
 from mirage.ports import Cluster
 from mirage.slurm.agreement import of_gpus
+from mirage.slurm.fields import known_state
 from mirage.slurm.job_details import JobDetails, NodeShare, read_details
-from mirage.slurm.parsing import known_state
 from mirage.slurm.resources import NodeUse, read_node_use
 from mirage.slurm.runner import Runner
 from slurm_sim.node_states import FLAGS

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from mirage.chain.durations import format_duration
 from mirage.domain import Job, JobState, Settings, Snapshot
-from mirage.slurm.parsing import known_state
+from mirage.slurm.fields import known_state
 from mirage.slurm.resources import NodeUse
 from slurm_sim.config import ClusterConfig
 from slurm_sim.node_states import IN_USE

@@ -21,60 +21,42 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from itertools import chain, islice, pairwise
-from typing import NamedTuple, NoReturn, TypeVar
+from itertools import pairwise
+from typing import NamedTuple
 
-import hostlist
-
-from mirage.chain.durations import parse_time_limit
 from mirage.chain.sbatch import submitted_ids
 from mirage.domain import MAX_NAME, ClusterNode, Job, JobState, NodeEvent, Oddity, Settings
 from mirage.errors import ClusterNonsense
 from mirage.slurm.argv import LINE_FIELDS, SACCT_FIELDS, SQUEUE_FIELDS
 from mirage.slurm.failures import advice
-from mirage.slurm.oddities import note_once
-from slurm_sim.node_states import NodeState, node_state
+from mirage.slurm.fields import (
+    MAX_COUNT,
+    MAX_MEMORY_MIB,
+    NO_NODES,
+    array_tasks,
+    first_word,
+    known_state,
+    needed_time,
+    read_count,
+    read_counts,
+    read_exit_code,
+    read_limit,
+    read_node_names,
+    read_number,
+    read_state,
+    read_time,
+    read_user,
+    read_word,
+)
+from mirage.slurm.frames import framed, lines_of, nonsense, records_of, shown_part
 
-Record = TypeVar("Record")
-
-_NO_TIME = frozenset({"", "N/A", "NONE", "None", "Unknown"})
-# NOT_SET and Partition_Limit: the job's owner set none. INVALID: squeue's word for more than a
-# year.
-_NO_LIMIT = frozenset({"", "INVALID", "NOT_SET", "Partition_Limit", "UNLIMITED"})
-_NO_NODES = frozenset({"", "(null)", "None assigned"})
-_MIB = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2, "P": 1024**3, "?": math.inf}
-"""``?`` is Slurm's sign for more than petabytes."""
-# States of newer releases, and flags that squeue shows in place of the state.
-_SAME_STATE = {
-    "EXPEDITING": JobState.PENDING,
-    "LAUNCH_FAILED": JobState.PENDING,
-    "POWER_UP_NODE": JobState.CONFIGURING,
-    "REQUEUE_FED": JobState.PENDING,
-    "REQUEUE_HOLD": JobState.PENDING,
-    "RESV_DEL_HOLD": JobState.PENDING,
-}
-_STATES = {state.value: state for state in JobState} | _SAME_STATE
 _ENDED = frozenset(state for state in JobState if state.is_over) | {
     JobState.COMPLETING,
     JobState.REQUEUED,
 }
 _NOT_STARTED = frozenset({JobState.PENDING, JobState.SPECIAL_EXIT, JobState.REVOKED})
-
-MAX_COUNT = 2**31 - 1
-"""The largest number of nodes, CPUs or GPUs that can be meant; also what the store's integers hold.
-"""
-MAX_MEMORY_MIB = 2**50
-MAX_S = 2**53
-"""No time is later."""
-_MAX_ARRAY_TASKS = 4_000_001
-"""The largest MaxArraySize (slurm.conf(5))."""
-_SPAN = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?(?::([1-9][0-9]{0,8}))?")
-_BLOCK = 1 << 20
-"""Characters of an answer that are split at once."""
-_SHOWN = 80
-"""Characters of an unreadable answer that an error quotes."""
 
 
 class JobListing(NamedTuple):
@@ -97,7 +79,7 @@ def parse_squeue(text: str, nonce: str, now_s: int) -> JobListing:
     array_task) is unique. ``now_s``: a begin time after it has not come yet. Raises
     ClusterNonsense.
     """
-    return read_queue("squeue", _framed(text, nonce), now_s)
+    return read_queue("squeue", framed(text, nonce), now_s)
 
 
 def read_queue(source: str, rows: Iterable[tuple[int, Sequence[str]]], now_s: int) -> JobListing:
@@ -123,7 +105,7 @@ def parse_sacct(text: str, now_s: int) -> JobListing:
     slurmdbd may be seconds late: a job asked for by id can then have no partition, user or nodes
     yet. Raises ClusterNonsense.
     """
-    return read_records("sacct", _lines("sacct", text, len(SACCT_FIELDS)), now_s)
+    return read_records("sacct", lines_of("sacct", text, len(SACCT_FIELDS)), now_s)
 
 
 def read_records(source: str, rows: Iterable[tuple[int, Sequence[str]]], now_s: int) -> JobListing:
@@ -156,9 +138,9 @@ def parse_submit_lines(answer: bytes) -> dict[tuple[int, int], str]:
         try:
             if len(record) != length or not record.endswith(b"\n"):
                 raise ValueError(f"cut short: it has no {length} characters")
-            found[_number(job_id), _needed(_time(submit))] = line
+            found[read_number(job_id), needed_time(read_time(submit))] = line
         except ValueError as error:
-            _nonsense("sacct", number, record.decode(errors="replace"), str(error))
+            nonsense("sacct", number, record.decode(errors="replace"), str(error))
     return found
 
 
@@ -166,7 +148,9 @@ def parse_sinfo(text: str) -> tuple[ClusterNode, ...]:
     """The answer to `argv.sinfo()`, one record a node. A cluster without nodes is nonsense."""
     partitions: dict[str, list[str]] = {}
     states: dict[str, str] = {}
-    for _, (name, partition, state) in _read("sinfo", text.replace("|\n", "\n"), 3, _node_line):
+    for _, (name, partition, state) in records_of(
+        "sinfo", text.replace("|\n", "\n"), 3, _node_line
+    ):
         partitions.setdefault(name, []).append(partition)
         states[name] = state
     if not states:
@@ -180,12 +164,12 @@ def parse_sinfo(text: str) -> tuple[ClusterNode, ...]:
 
 def parse_node_events(text: str) -> list[NodeEvent]:
     """The answer to `argv.node_events`."""
-    return [event for _, event in _read("sacctmgr", text, 3, _node_event)]
+    return [event for _, event in records_of("sacctmgr", text, 3, _node_event)]
 
 
 def _node_event(fields: list[str]) -> NodeEvent:
     name, start, end = fields
-    return NodeEvent(_word(name), _needed(_time(start)), _time(end))
+    return NodeEvent(read_word(name), needed_time(read_time(start)), read_time(end))
 
 
 def parse_settings(text: str) -> Settings:
@@ -193,7 +177,7 @@ def parse_settings(text: str) -> Settings:
     pairs = (line.split("=", 1) for line in text.split("\n") if "=" in line)
     parameters = {key.strip(): value.strip() for key, value in pairs}
     if not parameters.get("SLURM_VERSION"):
-        _nonsense("scontrol show config", 1, text, "no SLURM_VERSION in it")
+        nonsense("scontrol show config", 1, text, "no SLURM_VERSION in it")
     return Settings(
         version=parameters["SLURM_VERSION"],
         cluster=parameters.get("ClusterName", ""),
@@ -208,7 +192,7 @@ def parse_submitted(text: str) -> int:
     """
     if not (ids := submitted_ids(text)):
         raise ClusterNonsense(
-            f"sbatch: expected a job id; it printed {_shown(text)}. {advice('sbatch')}"
+            f"sbatch: expected a job id; it printed {shown_part(text)}. {advice('sbatch')}"
         )
     return ids[-1]
 
@@ -221,20 +205,20 @@ def queued_job(fields: Sequence[str], now_s: int) -> Job:
     """
     shown = dict(zip(SQUEUE_FIELDS, fields, strict=True))
     priority, node_list = shown["PriorityLong"], shown["NodeList"]
-    state = _state(_first(shown["State"]))
+    state = read_state(first_word(shown["State"]))
     if state is JobState.UNKNOWN:
         state = _by_nodes(shown, now_s)
     eligible_s, start_s, end_s = _queued_times(shown, state, now_s)
-    counts = _counts(shown["tres-alloc"])
+    counts = read_counts(shown["tres-alloc"])
     return Job(
-        job_id=_number(shown["JobID"]),
-        user=_user(shown["UserName"]),
-        partition=_word(shown["Partition"]),
+        job_id=read_number(shown["JobID"]),
+        user=read_user(shown["UserName"]),
+        partition=read_word(shown["Partition"]),
         account="" if shown["Account"] == "(null)" else _shared(shown["Account"]),
         state=state,
-        nodes=_count(shown["NumNodes"]),
-        submit_s=_needed(_time(shown["SubmitTime"])),
-        time_limit_s=_limit(shown["TimeLimit"]),
+        nodes=read_count(shown["NumNodes"]),
+        submit_s=needed_time(read_time(shown["SubmitTime"])),
+        time_limit_s=read_limit(shown["TimeLimit"]),
         reason="" if shown["Reason"] == "None" else _shared(shown["Reason"]),
         eligible_s=_eligible(eligible_s, start_s, end_s or now_s),
         begin_s=_begin(eligible_s, start_s, end_s or now_s),
@@ -242,15 +226,15 @@ def queued_job(fields: Sequence[str], now_s: int) -> Job:
         planned_s=_planned(shown, state, now_s),
         end_s=end_s,
         dependency="" if shown["Dependency"] == "(null)" else shown["Dependency"],
-        priority=_number(priority or "0"),
+        priority=read_number(priority or "0"),
         gpus=counts.gpus,
         cpus=counts.cpus,
         memory_mib=counts.memory_mib,
-        exit_code=_exit_code(shown["exit_code"]),
+        exit_code=read_exit_code(shown["exit_code"]),
         comment="" if shown["Comment"] == "(null)" else shown["Comment"],
         name=_job_name(shown["Name"]),
         # Of a pending job squeue shows the nodes that it is planned for.
-        node_names=_node_names(node_list) if state.has_nodes else (),
+        node_names=read_node_names(node_list) if state.has_nodes else (),
         array_task="" if shown["ArrayTaskID"] == "N/A" else shown["ArrayTaskID"],
         has_zero_priority=state in _NOT_STARTED and priority == "0",
     )
@@ -271,8 +255,8 @@ def _job_name(text: str) -> str:
 
 def _by_nodes(shown: Mapping[str, str], now_s: int) -> JobState:
     """Of a job in a state of a newer release: it runs if it has nodes now, and waits if it has none."""
-    start_s, end_s = _time(shown["StartTime"]), _time(shown["EndTime"])
-    if shown["NodeList"] in _NO_NODES:
+    start_s, end_s = read_time(shown["StartTime"]), read_time(shown["EndTime"])
+    if shown["NodeList"] in NO_NODES:
         return JobState.PENDING
     has_begun, is_over = start_s is not None and start_s <= now_s, (end_s or math.inf) <= now_s
     return JobState.UNKNOWN if is_over else JobState.RUNNING if has_begun else JobState.PENDING
@@ -282,9 +266,9 @@ def _queued_times(
     shown: Mapping[str, str], state: JobState, now_s: int
 ) -> tuple[int | None, int | None, int | None]:
     """Eligible, start and end; what squeue only estimates is None."""
-    eligible_s, start_s = _time(shown["EligibleTime"]), _time(shown["StartTime"])
-    end_s = _time(shown["EndTime"])
-    if state in _NOT_STARTED or (state in _ENDED and shown["NodeList"] in _NO_NODES):
+    eligible_s, start_s = read_time(shown["EligibleTime"]), read_time(shown["StartTime"])
+    end_s = read_time(shown["EndTime"])
+    if state in _NOT_STARTED or (state in _ENDED and shown["NodeList"] in NO_NODES):
         start_s = None  # an estimate or, of a job that was cancelled while pending, its end
     # Of a requeued job that leaves its nodes, too, it is when the limit would end it.
     is_taken_back = state is JobState.COMPLETING and end_s is not None and end_s > now_s
@@ -294,7 +278,7 @@ def _queued_times(
 
 
 def _planned(shown: Mapping[str, str], state: JobState, now_s: int) -> int | None:
-    at_s = _time(shown["StartTime"]) if state in _NOT_STARTED else None
+    at_s = read_time(shown["StartTime"]) if state in _NOT_STARTED else None
     return at_s if at_s is not None and at_s > now_s else None
 
 
@@ -313,26 +297,26 @@ def _accounted_jobs(fields: Sequence[str], now_s: int) -> list[Job]:
         exit_code,
     ) = fields[:13]
     allocated, requested, node_list = fields[13:]
-    state = _state(_first(state_word))
-    eligible_s, start_s, end_s = map(_time, times)
-    nodes_held, counts = _node_names(node_list), _counts(allocated or requested)
+    state = read_state(first_word(state_word))
+    eligible_s, start_s, end_s = map(read_time, times)
+    nodes_held, counts = read_node_names(node_list), read_counts(allocated or requested)
     if state in _NOT_STARTED or not nodes_held:
         start_s = None  # it has a value where slurmdbd has only a part of the record yet
     return [
         Job(
-            job_id=_number(raw_id),
+            job_id=read_number(raw_id),
             user=user,
             partition=partition,
             state=state,
-            nodes=_count(nodes),
-            submit_s=_needed(_time(submit)),
-            time_limit_s=_limit(limit),
+            nodes=read_count(nodes),
+            submit_s=needed_time(read_time(submit)),
+            time_limit_s=read_limit(limit),
             eligible_s=_eligible(eligible_s, start_s, end_s or now_s),
             start_s=start_s,
             end_s=end_s,
-            priority=_number(priority or "0"),
+            priority=read_number(priority or "0"),
             **counts._asdict(),
-            exit_code=_exit_code(exit_code),
+            exit_code=read_exit_code(exit_code),
             node_names=nodes_held,
             array_task=task,
         )
@@ -352,7 +336,7 @@ def _begin(at_s: int | None, start_s: int | None, until_s: int) -> int | None:
 
 def _node_line(fields: list[str]) -> tuple[str, str, str]:
     name, partition, state = fields
-    return _word(name), _word(partition), state
+    return read_word(name), read_word(partition), state
 
 
 def cluster_node(name: str, partitions: tuple[str, ...], state: str) -> ClusterNode:
@@ -361,185 +345,37 @@ def cluster_node(name: str, partitions: tuple[str, ...], state: str) -> ClusterN
     return ClusterNode(name=name, partitions=partitions, up=known.up, idle=known.idle, state=state)
 
 
-@lru_cache(maxsize=1 << 10)
-def known_state(text: str) -> NodeState:
-    """What a node's state means; words that are not known here are logged once, and no capacity."""
-    try:
-        known = node_state(text)
-    except ValueError:
-        known = NodeState("UNKNOWN", frozenset({text}))
-    if known.unknown:
-        words = ", ".join(sorted(known.unknown))
-        note_once(f"Slurm's node state {words!r} is not known here: such a node is no capacity")
-    return known
-
-
-def _first(state: str) -> str:
-    """The state of "CANCELLED by 1000"."""
-    return state.partition(" ")[0]
-
-
-@lru_cache(maxsize=1 << 10)
-def _state(word: str) -> JobState:
-    if not re.fullmatch(r"[A-Za-z0-9_+-]+", word):
-        raise ValueError(f"{word!r} is no job state")
-    if word not in _STATES:
-        note_once(
-            f"Slurm's job state {word} is not known here: such a job counts as running if it has"
-            " nodes"
-        )
-    return _STATES.get(word, JobState.UNKNOWN)
-
-
-@lru_cache(maxsize=1 << 10)
-def _limit(text: str) -> int | None:
-    """squeue prints [days-]hours:minutes:seconds, sacct minutes: both are forms of sbatch's --time."""
-    return None if text in _NO_LIMIT else parse_time_limit(text)
-
-
-class _Counts(NamedTuple):
-    gpus: int
-    cpus: int
-    memory_mib: int
-
-
-@lru_cache(maxsize=1 << 10)
-def _counts(tres: str) -> _Counts:
-    """Of `cpu=4,mem=1.50G,gres/gpu=2,gres/gpu:a100=2`.
-
-    0 where Slurm does not count one: GPUs where AccountingStorageTRES lacks them, memory where jobs
-    are not given any.
-    """
-    counts = dict(item.partition("=")[::2] for item in tres.split(","))
-    gpus = [_count(count) for name, count in counts.items() if name.startswith("gres/gpu:")]
-    return _Counts(
-        _count(counts["gres/gpu"]) if "gres/gpu" in counts else min(sum(gpus), MAX_COUNT),
-        _count(counts.get("cpu", "0")),
-        _mib(counts.get("mem", "0")),
-    )
-
-
-def _mib(text: str) -> int:
-    """Slurm prints memory with at most two decimals and a suffix; without one it means MiB."""
-    number, suffix = (text[:-1], text[-1]) if text[-1:] in _MIB else (text, "M")
-    if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", number, re.ASCII):
-        raise ValueError(f"{text!r} is no amount of memory")
-    mib = float(number) * _MIB[suffix]
-    return (
-        math.ceil(mib) if mib < MAX_MEMORY_MIB else MAX_MEMORY_MIB
-    )  # 0 of infinity is no number: it counts as all
-
-
-@lru_cache(maxsize=1 << 10)
-def _exit_code(text: str) -> int:
-    """As a shell shows it: 128 + signal if one ended the job. squeue prints wait(2)'s status, sacct
-    `code:signal`.
-    """
-    code, colon, signal = text.partition(":")
-    if not colon:
-        code, signal = str(_number(text) >> 8), str(_number(text) & 0x7F)
-    return 128 + _number(signal) if _number(signal) else _number(code)
-
-
-@lru_cache(maxsize=1 << 12)
-def _node_names(text: str) -> tuple[str, ...]:
-    if text in _NO_NODES:
-        return ()
-    try:
-        return tuple(hostlist.expand_hostlist(text))
-    except hostlist.BadHostlist as error:
-        raise ValueError(f"{text!r} is no node list: {error}") from error
-
-
-def array_tasks(shown_id: str) -> list[str]:
-    """`7` -> [""], `7_3` -> ["3"], `7_[1-5:2,9%4]` -> ["1", "3", "5", "9"]: the tasks that a record
-    stands for.
-    """
-    tasks = shown_id.partition("_")[2]
-    if not tasks.startswith("["):
-        return [tasks]
-    found: list[str] = []
-    for part in tasks.strip("[]").partition("%")[0].split(","):
-        match = _SPAN.fullmatch(part)
-        numbers = (
-            range(int(match[1]), int(match[2] or match[1]) + 1, int(match[3] or 1)) if match else ()
-        )
-        if not 0 < len(numbers) <= _MAX_ARRAY_TASKS - len(found):
-            raise ValueError(f"{shown_id!r} is no list of array tasks")
-        found.extend(map(str, numbers))
-    return found
-
-
-def _number(text: str) -> int:
-    if not (text.isascii() and text.isdecimal()) or len(text) > 18:
-        raise ValueError(f"{text!r} is no number")
-    return int(text)
-
-
-def _count(text: str) -> int:
-    """A number that users choose. slurmctld keeps some in 64 bits."""
-    if not (text.isascii() and text.isdecimal()):
-        raise ValueError(f"{text!r} is no number")
-    return min(int(text), MAX_COUNT) if len(text) <= 20 else MAX_COUNT
-
-
-def _time(text: str) -> int | None:
-    """A begin time may be thousands of years off."""
-    return None if text in _NO_TIME else min(_number(text), MAX_S)
-
-
-def _needed(at_s: int | None) -> int:
-    if at_s is None:
-        raise ValueError("a time is missing")
-    return at_s
-
-
-@lru_cache(maxsize=1 << 12)
-def _word(text: str) -> str:
-    if text.split() != [text]:
-        raise ValueError(f"{text!r} is no name")
-    return text
-
-
-@lru_cache(maxsize=1 << 12)
-def _user(text: str) -> str:
-    """Directories have names with blanks."""
-    if not text.strip() or "\n" in text:
-        raise ValueError(f"{text!r} is no user's name")
-    return text
-
-
 _Checks = Mapping[str, Callable[[str], object]]
 
 _IDS: _Checks = {
-    "JobID": lambda text: _number(text.partition("_")[0].partition("+")[0]),
-    "JobIDRaw": _number,
+    "JobID": lambda text: read_number(text.partition("_")[0].partition("+")[0]),
+    "JobIDRaw": read_number,
 }
 _VALUES: _Checks = {
-    "UserName": _user,
-    "Partition": _word,
-    "State": lambda text: _state(_first(text)),
-    "SubmitTime": lambda text: _needed(_time(text)),
-    "Submit": lambda text: _needed(_time(text)),
+    "UserName": read_user,
+    "Partition": read_word,
+    "State": lambda text: read_state(first_word(text)),
+    "SubmitTime": lambda text: needed_time(read_time(text)),
+    "Submit": lambda text: needed_time(read_time(text)),
     "JobID": lambda text: array_tasks(text),
-    "NumNodes": _count,
-    "NNodes": _count,
-    "TimeLimit": _limit,
-    "TimelimitRaw": _limit,
-    "EligibleTime": _time,
-    "Eligible": _time,
-    "StartTime": _time,
-    "Start": _time,
-    "EndTime": _time,
-    "End": _time,
-    "PriorityLong": lambda text: _number(text or "0"),
-    "Priority": lambda text: _number(text or "0"),
-    "exit_code": _exit_code,
-    "ExitCode": _exit_code,
-    "tres-alloc": _counts,
-    "AllocTRES": _counts,
-    "ReqTRES": _counts,
-    "NodeList": _node_names,
+    "NumNodes": read_count,
+    "NNodes": read_count,
+    "TimeLimit": read_limit,
+    "TimelimitRaw": read_limit,
+    "EligibleTime": read_time,
+    "Eligible": read_time,
+    "StartTime": read_time,
+    "Start": read_time,
+    "EndTime": read_time,
+    "End": read_time,
+    "PriorityLong": lambda text: read_number(text or "0"),
+    "Priority": lambda text: read_number(text or "0"),
+    "exit_code": read_exit_code,
+    "ExitCode": read_exit_code,
+    "tres-alloc": read_counts,
+    "AllocTRES": read_counts,
+    "ReqTRES": read_counts,
+    "NodeList": read_node_names,
 }
 
 
@@ -551,16 +387,20 @@ def _set_apart(
     is_late = names is SACCT_FIELDS  # slurmdbd may not have the partition yet
     for name in [name for name in names if name in _IDS]:
         if problem := _problem(_IDS[name], row[name]):
-            _nonsense(command, line, "|".join(fields), problem)
+            nonsense(command, line, "|".join(fields), problem)
     checked = {name for name in names if name in _VALUES and not (is_late and name == "Partition")}
     bad = next(
         (name for name in names if name in checked and _problem(_VALUES[name], row[name])), ""
     )
     if not bad:
-        _nonsense(command, line, "|".join(fields), str(error))
+        nonsense(command, line, "|".join(fields), str(error))
     job_id, user = (row["JobIDRaw"], row["User"]) if is_late else (row["JobID"], row["UserName"])
     return Oddity(
-        job_id=_number(job_id), user=user, field=bad, text=_shown(row[bad]), is_set_apart=True
+        job_id=read_number(job_id),
+        user=user,
+        field=bad,
+        text=shown_part(row[bad]),
+        is_set_apart=True,
     )
 
 
@@ -613,94 +453,3 @@ def _checked(command: str, listed: JobListing) -> JobListing:
             f"{command}: none of {len(lost)} jobs can be read; {lost[0]}. Is its release supported?"
         )
     return listed
-
-
-def _framed(text: str, nonce: str) -> Iterator[tuple[int, list[str]]]:
-    """Rows of squeue, whose fields all end with the nonce, and that end with a newline. With the
-    line of each. Lines between them are no user's.
-    """
-    width, count = len(SQUEUE_FIELDS), text.count(nonce)
-    rest = text[text.rfind(nonce) + len(nonce) :] if count else text
-    if text and (not count or count % width or not _is_between(rest)):
-        line = text.count("\n") + 1 if count else 1
-        _nonsense("squeue", line, rest, "cut short, or something foreign in it")
-    line, pieces = 1, chain.from_iterable(_blocks(text, nonce))
-    for number, fields in enumerate(iter(lambda: list(islice(pieces, width)), [])):
-        before, newline, fields[0] = fields[0].rpartition("\n")
-        if number and not newline:
-            _nonsense("squeue", line, "|".join(fields), f"expected a new line before {fields[0]!r}")
-        line += bool(number)
-        _note_lines("squeue", line, before.split("\n"))
-        yield line + before.count("\n") + bool(before), fields
-        line += before.count("\n") + bool(before) + fields[-1].count("\n")
-    _note_lines("squeue", line, rest.split("\n"))
-
-
-def _is_between(text: str) -> bool:
-    """Whether what follows a row may be further lines."""
-    return text.startswith("\n") and text.endswith("\n")
-
-
-def _note_lines(command: str, number: int, lines: Iterable[str]) -> None:
-    """Of lines that are no rows. Raises ClusterNonsense where they say that the rows are another
-    cluster's.
-    """
-    for line in filter(None, lines):
-        if line.startswith("CLUSTER:"):
-            _nonsense(command, number, line, "an answer of another cluster")
-        note_once(f"{command}: a line that is no row of it is left out: {_shown(line)}")
-
-
-def _blocks(text: str, end: str) -> Iterator[list[str]]:
-    """What stands before each ``end``. Not all at once: 100,000 jobs have two million pieces."""
-    first = 0
-    while True:
-        last = text.find(end, first + _BLOCK)
-        last = last if last >= 0 else text.rfind(end, first)
-        if last < 0:
-            return
-        yield text[first:last].split(end)
-        first = last + len(end)
-
-
-def _lines(command: str, text: str, width: int) -> Iterator[tuple[int, list[str]]]:
-    """Lines of ``width`` fields, for output that users can't write into."""
-    return _read(command, text, width, list)
-
-
-def _read(
-    command: str, text: str, width: int, parse: Callable[[list[str]], Record]
-) -> Iterator[tuple[int, Record]]:
-    """What ``parse`` makes of each line of ``width`` fields; lines that are none are left out, unless
-    all are.
-    """
-    if text and not text.endswith("\n"):
-        _nonsense(command, text.count("\n") + 1, text.rpartition("\n")[2], "cut short")
-    found, strange = False, list[tuple[int, str, str]]()
-    for number, line in enumerate(filter(None, text.split("\n")), start=1):
-        fields = line.split("|")
-        try:
-            if len(fields) != width:
-                raise ValueError(f"expected {width} fields, got {len(fields)}")
-            record = parse(fields)
-        except ValueError as error:
-            strange.append((number, line, str(error)))
-            continue
-        found = True
-        yield number, record
-    if strange and not found:
-        _nonsense(command, *strange[0])
-    for number, line, _ in strange:
-        _note_lines(command, number, [line])
-
-
-def _nonsense(command: str, line: int, text: str, problem: str) -> NoReturn:
-    problem = problem if len(problem) <= 2 * _SHOWN else problem[: 2 * _SHOWN] + "..."
-    raise ClusterNonsense(
-        f"{command}, line {line}: {problem}; it printed {_shown(text)}. Nothing was done; retry"
-        " later."
-    ) from None
-
-
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "...")

@@ -25,7 +25,7 @@ from typing import Any, Protocol
 from mirage.domain import ClusterNode, Job, NodeEvent, Settings, Snapshot
 from mirage.errors import ClusterNonsense, ClusterUnavailable
 from mirage.ports import Cluster
-from mirage.slurm import failures, parsing
+from mirage.slurm import failures, fields, parsing
 from mirage.slurm.oddities import OddityLog
 
 
@@ -153,7 +153,7 @@ def _rows(job: Any, users: dict[int, str]) -> Iterator[list[str]]:
 def _tasks(job: Any) -> list[str]:
     """The array tasks that a record stands for; of no array: [""]. PySlurm shows task 0 as none."""
     if job.array_tasks_waiting:
-        return parsing.array_tasks(f"{job.id}_[{job.array_tasks_waiting}]")
+        return fields.array_tasks(f"{job.id}_[{job.array_tasks_waiting}]")
     if job.array_id is None:
         return [""]
     return [str(job.array_task_id or 0)]

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from mirage.domain import ClusterNode, NodeEvent, Oddity
-from mirage.slurm import parsing
+from mirage.slurm import fields, parsing
 from slurm_sim.slurm_json import (
     Record,
     exit_code,
@@ -79,7 +79,7 @@ def _queue_row(job: Record, task: str) -> list[str]:
 def _tasks(job: Record) -> list[str]:
     """Of no array: [""]. Raises ValueError."""
     if waiting := text_of(job, "array_task_string"):
-        return parsing.array_tasks(f"{job.get('job_id')}_[{waiting}]")
+        return fields.array_tasks(f"{job.get('job_id')}_[{waiting}]")
     is_task = number(job.get("array_job_id")) not in ("", "0")
     return [number(job.get("array_task_id")) if is_task else ""]
 

@@ -13,6 +13,7 @@ from mirage.doctor.slurm import TESTED_RELEASES
 from mirage.domain import ClusterNode, Job, JobState, NodeEvent
 from mirage.errors import ClusterNonsense, ClusterUnavailable, Refused
 from mirage.slurm import argv, failures, oddities, parsing
+from mirage.slurm import fields as values
 
 CAPTURED = sorted((Path(__file__).parents[2] / "data" / "slurm").glob("*/captured.json"))
 NONCE = "|0123456789abcdef|"
@@ -635,7 +636,7 @@ def test_another_field_of_slurms_own_costs_one_job(field):
 def noted(monkeypatch, caplog):
     """What is logged, as if nothing had been before."""
     monkeypatch.setattr(oddities, "_noted", set())
-    for remembers in (parsing._state, parsing.known_state):
+    for remembers in (values.read_state, values.known_state):
         remembers.cache_clear()
     return caplog
 
@@ -793,8 +794,8 @@ def test_what_slurmctld_takes_does_not_hide_the_jobs_of_others(option):
     rows = squeue_rows({"JobID": "6"}, TAKEN[option], {"JobID": "8", "UserName": "bob"})
     jobs, oddities = parsing.parse_squeue(rows, NONCE, NOW)
     assert [job.job_id for job in jobs] == [6, 7, 8]
-    assert max(jobs[1].gpus, jobs[1].cpus, jobs[1].nodes) <= parsing.MAX_COUNT
-    assert jobs[1].memory_mib <= parsing.MAX_MEMORY_MIB
+    assert max(jobs[1].gpus, jobs[1].cpus, jobs[1].nodes) <= values.MAX_COUNT
+    assert jobs[1].memory_mib <= values.MAX_MEMORY_MIB
     assert {oddity.job_id for oddity in oddities} <= {7}
     assert not any(oddity.is_set_apart for oddity in oddities)
 
@@ -806,7 +807,7 @@ def test_a_count_that_can_not_be_meant_is_cut_and_reported():
         ),
         NOW,
     )
-    assert [job.gpus for job in jobs] == [parsing.MAX_COUNT]
+    assert [job.gpus for job in jobs] == [values.MAX_COUNT]
     assert str(oddity).startswith(
         "job 7 of alice is read with the largest number that can be meant: its gpus is"
     )
