@@ -75,16 +75,17 @@ def other_priorities(
     until_s: float,
     reporter: Reporter,
 ) -> dict[str, ChainsEvaluation]:
-    """The main size again under each of `OTHER_PRIORITIES`; empty where the scheduler is known, or the
-    time is up. ``until_s``: on the monotonic clock; later no further begin is tried.
+    """The main size again under each of `OTHER_PRIORITIES` for which there is time; empty where the
+    scheduler is known. ``until_s``: on the monotonic clock; later no further begin is tried.
     """
     row = main_row(chains)
-    is_up = time.monotonic() >= until_s
-    if plan is None or row is None or recent.site is not None or is_up:
+    if plan is None or row is None or recent.site is not None:
         return {}
     found = {}
     for number, (name, (stem, changes)) in enumerate(OTHER_PRIORITIES.items()):
-        left_s = max(0.0, until_s - time.monotonic())
+        left_s = until_s - time.monotonic()
+        if left_s <= 0:
+            break
         params = replace(recent.cluster.params, **changes)
         cluster = replace(recent.cluster, params=params, scheduler_is_assumed=False)
         path = plan.out / f"cluster-{stem}.toml"

@@ -17,6 +17,7 @@ import pytest
 from mirage.assess import assessment, verdict
 from mirage.assess import history as histories
 from mirage.assess import plan as plans
+from mirage.assess import simulated as simulations
 from mirage.assess.habits import habits_of
 from mirage.assess.history import recent_begin_s
 from mirage.assess.plan import Effort
@@ -26,7 +27,9 @@ from mirage.cli import assess
 from mirage.errors import MirageError
 from mirage.figures.estimate import Estimate
 from mirage.provision.chains import evaluation
+from mirage.provision.chains.evaluation import ChainPlan
 from mirage.provision.chains.figures import ChainFigures, ChainSummary
+from mirage.provision.learn.reporter import SILENT
 from slurm_sim import ClusterConfig, Partition
 from slurm_sim.config import named_nodes
 from slurm_sim.seconds import DAY_S, HOUR_S
@@ -563,3 +566,21 @@ def test_the_recent_part_is_bounded_by_days_and_by_jobs(days, jobs, expected_day
     history = trace([job(at, at + 60, HOUR_S) for at in range(0, 100 * DAY_S, DAY_S // 10)])
     begin_s = recent_begin_s(history, days, jobs)
     assert begin_s == pytest.approx((100 - expected_days) * DAY_S, abs=DAY_S / 2)
+
+
+def test_other_priorities_are_tried_while_there_is_time(tmp_path, monkeypatch):
+    """The first one takes all that is left."""
+    now_s, simulated = [0.0], []
+
+    def simulate(plan: Any, _reporter: Any) -> Any:
+        simulated.append(plan.cluster.name)
+        now_s[0] += 100
+        return "figures", ""
+
+    monkeypatch.setattr(simulations.time, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(simulations, "simulate", simulate)
+    recent: Any = SimpleNamespace(site=None, cluster=two_pools())
+    plan = ChainPlan(trace=tmp_path / "t", cluster=tmp_path / "c", out=tmp_path, start_s=0)
+    found = simulations.other_priorities(plan, chains(row(2, 0.5)), recent, 60, SILENT)
+    assert found == {"age alone": "figures"}
+    assert simulated == ["cluster-age.toml"]
