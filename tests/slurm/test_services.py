@@ -84,6 +84,25 @@ def test_what_is_told_of_a_services_interruptions_is_what_its_users_saw(site, se
     assert report["service"]["longest_gap_s"] == max(gaps_s)
 
 
+def test_on_an_idle_queue_a_service_answers_through_its_handovers(site, service):
+    """Nobody else queues. Links of a minute take 20 s to be ready, as their owner says."""
+    service.configure(policy="quantile")
+    client = Client(site.home(ALICE) / "answers")
+    site.script(ALICE, "serve.sh", SERVICE)
+    words = ["--json", "--mode=service", "--startup=20s", "--segments=3", "serve.sh"]
+    with service.running():
+        chain = json.loads(site.run(ALICE, "mirage-submit", *words).stdout)["chain"]
+        client.start()
+        until(lambda: states_of(site, chain)[2:3] == ["ready"], 240, "the third link")
+        explained = site.run(ALICE, "mirage", "explain", chain).stdout
+    client.stopped.set()
+    report = report_of(site, ALICE, chain)
+    print(f"silent for {client.answers.silences_s} s\n{explained}")
+    assert all(silence <= 2 for silence in client.answers.silences_s)
+    assert report["service"]["down_s"] == 0
+    assert "a link is ready 20 s after its start" in explained
+
+
 def metrics(port):
     with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
         return answer.read().decode().replace("mirage_", "")

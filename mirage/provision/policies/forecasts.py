@@ -50,11 +50,11 @@ class LikeJobs:
         return [self._forecast(each) for each in observations]
 
     def _forecast(self, observation: Observation) -> Forecast | None:
+        if words := nothing_before(observation):
+            return Forecast(AT_ONCE, words)
         alike = observation.waits.like(observation.successor, self.at_least)
         if not len(alike.wait_s):
             return None
-        if words := nothing_before(observation):
-            return Forecast(AT_ONCE, words)
         queue = QueueState.of(observation, alike, self.last)
         law = queue.law_of_backlog
         spread = f"{format_duration(law.waits_s[0])} to {format_duration(law.waits_s[-1])}"

@@ -63,18 +63,19 @@ def test_a_longer_start_up_comes_earlier():
     assert advice.expected_interruption_s == 0
 
 
-def idle(remaining_s):
-    """Two nodes are free and nobody queues; like jobs waited for an hour before."""
-    at = service(remaining_s, [sample(HOUR)] * 9)
+def idle(remaining_s, waits):
+    """Two nodes are free and nobody queues."""
+    at = service(remaining_s, waits)
     history = History("gpu")
     nobody = JobMatrix.of([], [], [], [])
     history.add(HistoryStep(at_s=at.now_s, queued=nobody, running=nobody, idle_nodes=2, up_nodes=8))
     return replace(at, history=history)
 
 
-def test_on_an_idle_queue_it_comes_a_start_up_and_a_decision_before_the_end():
-    assert not released(idle(20 * MINUTE))
-    advice = UPTIME.decide(idle(20 * MINUTE - 1))
+@pytest.mark.parametrize("waits", [[sample(HOUR)] * 9, []], ids=["busy before", "nothing known"])
+def test_on_an_idle_queue_it_comes_a_start_up_and_a_decision_before_the_end(waits):
+    assert not released(idle(20 * MINUTE, waits))
+    advice = UPTIME.decide(idle(20 * MINUTE - 1, waits))
     assert advice.action is Action.RELEASE
     assert "2 nodes are free and nothing is queued" in advice.reason
 
