@@ -386,7 +386,8 @@ def main() -> int:
             ["slurmctld", "-V"], capture_output=True, text=True, check=False
         ).stdout.strip(),
     }
-    merge(args.out, f"{args.policy}, seed {args.seed}", found, conditions)
+    alone = f", {args.mode} alone" if args.mode else ""
+    merge(args.out, f"{args.policy}{alone}, seed {args.seed}", found, conditions)
     return 0 if report(args.policy, found) and len(run.chains) == args.chains else 1
 
 
