@@ -220,9 +220,13 @@ def read_starts(folder: Path) -> dict[int, LinkStart]:
 
 
 def ready_s(folder: Path, segment: int) -> int | None:
-    """When this link was ready, in its present or last run; None: it was not."""
+    """When this link was ready, in its present or last run, by the clock of its job, else by that of
+    the file system; None: it was not.
+    """
+    path = folder / f"ready.{segment}"
     try:
-        return int((folder / f"ready.{segment}").stat().st_mtime)
+        said_s = _seconds(read_record(path).get("at", ""))
+        return int(path.stat().st_mtime) if said_s is None else said_s
     except FileNotFoundError:
         return None
 

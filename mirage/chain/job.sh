@@ -35,8 +35,9 @@
 #                 cut=, by= where that took too long and it was cancelled (by: grace, max-overlap); to=, the number of the
 #                 successor whose script started.
 #                 job=pause: mirage pause --now asked
-#   ready.K       link K is ready since its time of change. A training program creates it as $MIRAGE_READY_FILE once it goes
-#                 on where the last link stopped. A service creates it, or this file does: by= (check, startup) tells why
+#   ready.K       link K is ready since at=, else since its time of change, which is of the file system's clock. A training
+#                 program creates it as $MIRAGE_READY_FILE once it goes on where the last link stopped. A service creates
+#                 it, or this file does: by= (check, startup) tells why
 #   unready.K     the service of link K was not ready in time, or died too often: link K gave up. The first line says which
 #   writer.G/     the one-writer lock: whoever makes the directory with the highest G may write. owner: segment=, job=
 #   paused        no further link begins its work; queued ones are held. mirage resume renames it to resumed
@@ -522,10 +523,15 @@ m_measure_cost() { # sets m_cost
     for m_entry in "$m_dir"/ready.*; do
         m_to=${m_entry##*.}
         if m_is_service; then m_from=$(m_read "start.$m_to" start); else m_from=$(m_asked_before "$m_to"); fi
-        m_to=$(date -r "$m_entry" +%s 2>/dev/null) && [ -n "$m_from" ] || continue
+        m_to=$(m_ready_at "$m_to") && [ -n "$m_from" ] || continue
         m_sum=$((m_sum + m_to - m_from)) m_known=$((m_known + 1))
     done
     [ "$m_known" -eq 0 ] || m_cost=$((m_sum / m_known))
+}
+
+m_ready_at() { # SEGMENT: by the clock of its job, else by that of the file system
+    m_at=$(m_read "ready.$1" at)
+    case $m_at in '' | *[!0-9]*) date -r "$m_dir/ready.$1" +%s 2>/dev/null ;; *) echo "$m_at" ;; esac
 }
 
 m_asked_before() { # SEGMENT: when the link from which it took over was asked to end
@@ -1086,7 +1092,10 @@ m_is_late() { # twice the start-up is over. Beside a link that serves, two sets 
 m_give_up() { m_write "unready.$m_seg" "$1" 2>/dev/null || :; } # REASON
 
 m_note_ready() {
-    [ -e "$m_dir/ready.$m_seg" ] || m_write "ready.$m_seg" "by=$m_by" 2>/dev/null || :
+    m_why="by=$m_by"
+    [ ! -e "$m_dir/ready.$m_seg" ] || m_why=$(cat "$m_dir/ready.$m_seg") # the script's own words
+    [ -n "$(m_read "ready.$m_seg" at)" ] || m_write "ready.$m_seg" "$m_why
+at=$(m_now)" 2>/dev/null || :
     m_touch "$m_dir/.up.$m_job"
     m_look_back
     m_notify_interrupted "$(m_now)" &
@@ -1094,7 +1103,7 @@ m_note_ready() {
 
 m_tag_ready() { # so others see by this job's comment since when it is ready. Succeeds once it stands there
     m_tag=$(m_slurm squeue -h -a -j "$m_job" -o %k 2>/dev/null) || return 1
-    m_words=${m_tag%% -- *} m_at=$(date -r "$m_dir/ready.$m_seg" +%s 2>/dev/null) || return 0
+    m_words=${m_tag%% -- *} m_at=$(m_ready_at "$m_seg") || return 0
     case $m_words in
         "mirage/1 chain=$m_chain seg=$m_seg/"*" ready=$m_at") return 0 ;;
         "mirage/1 chain=$m_chain seg=$m_seg/"*) ;;

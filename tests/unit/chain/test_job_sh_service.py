@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mirage.chain.folder import over_marker, read_link
+from mirage.chain.folder import over_marker, read_link, read_record
 from mirage.chain.script import Failure, Handover, Health, Notify
 from mirage.domain import Mode
 from tests.unit.chain import test_job_sh
@@ -92,7 +92,7 @@ def test_a_page_tells_when_a_service_is_ready(rig: Rig) -> None:
     assert not (rig.folder / "ready.2").exists(), "503 is not ready"
     (rig.root / "healthy").touch()
     wait_until(lambda: "1 stops" in trace(rig))
-    assert (rig.folder / "ready.2").read_text() == "by=check\n"
+    assert (rig.folder / "ready.2").read_text().startswith("by=check\nat=")
 
 
 @every_shell
@@ -101,7 +101,7 @@ def test_a_port_tells_when_a_service_is_ready(rig: Rig) -> None:
     serve(rig, pages(rig, port), health=Health(port=port, count=1))
     started(rig)
     wait_until(lambda: "1 stops" in trace(rig))
-    assert (rig.folder / "ready.2").read_text() == "by=check\n"
+    assert (rig.folder / "ready.2").read_text().startswith("by=check\nat=")
 
 
 BASH = """#!/bin/sh
@@ -156,7 +156,7 @@ def test_a_service_without_a_check_is_ready_its_start_up_after_its_start(
     serve(rig, **changes)
     link = started(rig)
     wait_until(lambda: "1 stops" in trace(rig))
-    assert (rig.folder / "ready.2").read_text() == "by=startup\n"
+    assert (rig.folder / "ready.2").read_text().startswith("by=startup\nat=")
     assert link.stderr
     assert "this link counts as ready 2 s after its start" in link.stderr.readline()
 
@@ -250,7 +250,7 @@ def test_the_tag_tells_since_when_a_link_is_ready(rig: Rig, before: int, own: st
     with (rig.fake / "queue").open("w") as queue:
         queue.write(f"11 RUNNING {TAG.format(1, 0)} ready={before}{own}\n")
     wait_until(lambda: any("ready=" in line for line in rig.log("scontrol")))
-    ready_s = int((rig.folder / "ready.1").stat().st_mtime)
+    ready_s = read_record(rig.folder / "ready.1")["at"]
     assert rig.log("scontrol")[0] == (
         f"update JobId=11 Comment={TAG.format(1, 0)} ready={ready_s}{own}"
     )
@@ -262,6 +262,7 @@ def test_the_tag_tells_the_start_up_that_the_chains_own_links_took(rig: Rig) -> 
         (rig.folder / f"start.{segment}").write_text(f"job=5\nstart={start_s}\n")
         (rig.folder / f"ready.{segment}").touch()
         os.utime(rig.folder / f"ready.{segment}", (ready_s,) * 2)
+    (rig.folder / "ready.6").write_text("of my own\nat=2300\n")  # the file system's clock differs
     (rig.folder / "start.7").write_text("job=7\nstart=3000\n")  # never ready
     rig.run(1, 11)
     words = (rig.fake / "sbatch.args").read_text()
