@@ -14,9 +14,15 @@ from typing import Protocol
 import numpy as np
 
 from mirage.elastic.fitting import SpeedEstimates
-from mirage.elastic.world import Bools, ElasticWorld, Floats, Ints, TaskKind
-
-STOP = -1
+from mirage.elastic.world import (
+    STOP,
+    Bools,
+    ElasticWorld,
+    Floats,
+    Ints,
+    TaskKind,
+    estimated_left,
+)
 
 
 class Allocator(Protocol):
@@ -72,12 +78,6 @@ def _shortest(world: ElasticWorld) -> Floats:
 
 def _least_fraction(world: ElasticWorld) -> Floats:
     return np.negative(estimated_left(world) / world.estimate)
-
-
-def estimated_left(world: ElasticWorld) -> Floats:
-    """Epochs left by the owner's estimate. Who is past it counts as having a twentieth left."""
-    left: Floats = np.maximum(world.estimate - world.trained, world.estimate / 20)
-    return left
 
 
 def _tetris(world: ElasticWorld) -> Floats:

@@ -18,10 +18,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from mirage.elastic.baselines import STOP, estimated_left
 from mirage.elastic.fitting import SpeedEstimates
 from mirage.elastic.observation import KINDS, batch_of, pick
-from mirage.elastic.world import ElasticWorld, Floats, Ints, TaskKind
+from mirage.elastic.world import STOP, ElasticWorld, Floats, Ints, TaskKind, estimated_left
 
 FEATURES = 13
 _OWN, _HARM = 8, 9

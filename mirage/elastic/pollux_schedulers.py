@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mirage.elastic.baselines import STOP, Allocator
+from mirage.elastic.baselines import Allocator
 from mirage.elastic.pollux import packed
 from mirage.elastic.pollux_world import MOST_GPUS, PolluxWorld
 from mirage.elastic.rollout import roll_out
 from mirage.elastic.workload import ElasticJobs
-from mirage.elastic.world import ElasticConfig, ElasticWorld, Floats, Ints
+from mirage.elastic.world import STOP, ElasticConfig, ElasticWorld, Floats, Ints
 from mirage.errors import InputError
 
 DEMOTION_GPU_S = 3600 * 16

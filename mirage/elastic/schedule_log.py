@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from mirage.elastic.baselines import STOP, Allocator, run_slot
+from mirage.elastic.baselines import Allocator, run_slot
 from mirage.elastic.workload import ElasticJobs
-from mirage.elastic.world import Bools, ElasticConfig, ElasticWorld, Floats, Ints, TaskKind
+from mirage.elastic.world import STOP, Bools, ElasticConfig, ElasticWorld, Floats, Ints, TaskKind
 from mirage.errors import InputError
 from slurm_sim.files import read_text
 from slurm_sim.formats import parse_json

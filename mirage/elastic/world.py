@@ -30,6 +30,8 @@ from mirage.errors import InputError
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+STOP = -1
+"""As the job that gets the next task: none does."""
 PlacementRule = Literal["balanced", "packed"]
 NOBODY = -1
 
@@ -442,3 +444,9 @@ def _demands(kind: JobType) -> tuple[tuple[int, int], tuple[int, int]]:
     """((worker GPUs, PS GPUs), (worker CPUs, PS CPUs))."""
     ps = kind.ps
     return (kind.worker.gpus, ps.gpus if ps else 0), (kind.worker.cpus, ps.cpus if ps else 0)
+
+
+def estimated_left(world: ElasticWorld) -> Floats:
+    """Epochs left by the owner's estimate. Who is past it counts as having a twentieth left."""
+    left: Floats = np.maximum(world.estimate - world.trained, world.estimate / 20)
+    return left

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 MOST_SHOWN = 600
 
@@ -47,3 +48,11 @@ def _printable(text: str) -> str:
 
 def _short(text: str) -> str:
     return repr(text if len(text) <= 60 else text[:57] + "...")
+
+
+class Wrong(NamedTuple):
+    """Why a record can't be taken."""
+
+    column: str
+    found: str
+    expected: str

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from slurm_sim.traces.left_out import Wrong
+from slurm_sim.traces.errors import Wrong
 from slurm_sim.traces.table import LAST_TIME_S
 
 Floats = NDArray[np.float64]

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slurm_sim.traces import fields
-from slurm_sim.traces.errors import TraceError
+from slurm_sim.traces.errors import TraceError, Wrong
 from slurm_sim.traces.fields import Batch, count_zoneless
-from slurm_sim.traces.left_out import UNENDED, SkippedRecords, Wrong
+from slurm_sim.traces.left_out import UNENDED, SkippedRecords
 from slurm_sim.traces.reading import Row, TraceImport, gather, opened, opened_csv
 from slurm_sim.traces.table import COLUMNS
 

@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from slurm_sim.traces.errors import TraceError
+from slurm_sim.traces.errors import TraceError, Wrong
+from slurm_sim.traces.fields import Batch
 from slurm_sim.traces.table import COLUMNS, EXPECTED, wrong_values
-
-if TYPE_CHECKING:
-    from slurm_sim.traces.fields import Batch
 
 MOST_LEFT_OUT = 0.5
 """A file of which a greater share can't be read is none of the format."""
 EXAMPLES = 3
 """Lines that are named for each reason."""
-
-
-class Wrong(NamedTuple):
-    """Why a record can't be taken."""
-
-    column: str
-    found: str
-    expected: str
 
 
 WHOLE = ("line", "record", "header")

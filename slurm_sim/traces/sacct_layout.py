@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from slurm_sim.traces.errors import Wrong
 from slurm_sim.traces.fields import STATES
-from slurm_sim.traces.left_out import Wrong
 
 
 def _words(text: str) -> frozenset[str]:

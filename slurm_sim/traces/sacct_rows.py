@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice
 
-from slurm_sim.traces.errors import TraceError
-from slurm_sim.traces.left_out import UNENDED, SkippedRecords, Wrong
+from slurm_sim.traces.errors import TraceError, Wrong
+from slurm_sim.traces.left_out import UNENDED, SkippedRecords
 from slurm_sim.traces.reading import Row
 from slurm_sim.traces.sacct_layout import (
     MOST_CHARS,

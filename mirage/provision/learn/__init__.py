@@ -11,12 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mirage.provision.learn.run import (
-        TrainingInterrupted,
-        TrainingPlan,
-        TrainingResult,
-        train,
-    )
+    from mirage.provision.learn.plan import TrainingPlan
+    from mirage.provision.learn.run import TrainingInterrupted, TrainingResult, train
 
 __all__ = ["TrainingInterrupted", "TrainingPlan", "TrainingResult", "train"]
 

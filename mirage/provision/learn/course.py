@@ -26,7 +26,7 @@ from mirage.provision.learn.samples import Samples
 from mirage.provision.learn.times import iso
 
 if TYPE_CHECKING:
-    from mirage.provision.learn.run import TrainingPlan
+    from mirage.provision.learn.plan import TrainingPlan
 
 HELD_OUT = 0.2
 """Share of the training part's fortnights by which training stops early."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -16,7 +15,7 @@ from mirage.errors import InputError
 from mirage.figures.provenance import sha256
 from mirage.models.folder import check_replaceable, write_folder
 from mirage.models.recipe import Recipe
-from mirage.provision.learn.background import Background, WarmUp
+from mirage.provision.learn.background import Background
 from mirage.provision.learn.card import card, in_a_phrase
 from mirage.provision.learn.course import Course, held_out, plain
 from mirage.provision.learn.forecast import ForecastingModel
@@ -26,6 +25,7 @@ from mirage.provision.learn.inputs import read_inputs
 from mirage.provision.learn.method import TrainingData
 from mirage.provision.learn.methods import METHODS
 from mirage.provision.learn.model import Model
+from mirage.provision.learn.plan import TrainingPlan
 from mirage.provision.learn.ranges import ranges_of
 from mirage.provision.learn.reporter import SILENT, Reporter
 from mirage.provision.learn.samples import Samples, collect
@@ -39,56 +39,6 @@ EPISODES_SHARE = 0.5
 """Of the time, where networks are trained after the episodes."""
 FOLDERS = {"training": "train", "validation": "judged", "online": "online"}
 """Of the samples of each part."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainingPlan:
-    """What to train, and on what. Times are Unix seconds."""
-
-    trace: Path
-    """The job history (docs/traces.md)."""
-    cluster: Path
-    """Its cluster: .toml, otherwise a slurm.conf (docs/clusters.md)."""
-    methods: tuple[str, ...]
-    """Names in `METHODS`, `all`, or `futures`, which `mirage when` draws from."""
-    out: Path
-    """The model folder; with several methods the folder of their folders."""
-    begin_s: int | None = None
-    """Begin of the training part; None: a week after the first submission."""
-    until_s: int | None = None
-    """End of the training part; None: after 80 % of the time."""
-    end_s: int | None = None
-    """End of the validation part; None: the last submission."""
-    partition: str | None = None
-    """Of the pairs; None: the one with most of the history's node-hours."""
-    episodes: int = 684
-    """Training episodes."""
-    validation_episodes: int = 200
-    """Episodes of the validation part, for the card's figures."""
-    online_episodes: int = 640
-    """Further training episodes, for methods with a head that learns online."""
-    augmented: float = 0.5
-    """Share of the training episodes with arrivals other than the logged ones."""
-    augmentations: tuple[str, ...] = ("load", "users")
-    """Kinds of other arrivals, of `course.AUGMENTATIONS`."""
-    warm_up: WarmUp = WarmUp.TRACE
-    """The queue in which a simulation begins."""
-    samples: Path | None = None
-    """Folder that keeps the episodes, so that a later call continues; None: a temporary one."""
-    settings: tuple[str, ...] = ()
-    """Options of each method, as NAME=VALUE."""
-    tune: int | None = None
-    """Random settings to try first; None: none."""
-    at_most_s: float | None = None
-    """Later no further episode is simulated and no further round of a network trained; the methods
-    learn from what there is. Networks get half of it. None: no bound.
-    """
-    seed: int = 1
-    """Of everything that is drawn."""
-    fit_seed: int | None = None
-    """Of the training alone, on the same episodes; None: `seed`."""
-    workers: int = field(default_factory=lambda: os.cpu_count() or 1)
-    """Processes that simulate. The result does not depend on it."""
 
 
 @dataclass(frozen=True, kw_only=True)
