@@ -93,7 +93,9 @@ def link_state(link: Json) -> str:
         return str(link["readiness"])
     record = link["handover"]
     has_left = bool(record and record["asked"] and record["gone"])
-    if link["cut_short_s"] or (has_left and link["state"] == JobState.COMPLETED.value):
+    # A server that is told to end may end with any exit code.
+    well = {JobState.COMPLETED.value, *([JobState.FAILED.value] if link["readiness"] else [])}
+    if link["cut_short_s"] or (has_left and link["state"] in well):
         return "handed over"
     at_signal = link["state"] == JobState.FAILED.value and link["exit_code"] == USED_UP_EXIT
     return "at its signal" if at_signal else str(link["state"])

@@ -236,6 +236,10 @@ def test_a_time_that_is_none_is_refused(every: str, capsys: pytest.CaptureFixtur
     [
         (50, 60, {"cut_short_s": 30}, "handed over"),
         (50, 60, {}, "handed over"),  # it ended near its limit, at its successor's signal
+        (50, 60, {"state": "FAILED", "readiness": "ready"}, "handed over"),  # a server's SIGTERM
+        (50, 60, {"state": "FAILED", "readiness": "never ready"}, "never ready"),
+        (50, 60, {"state": "FAILED"}, "FAILED"),
+        (50, 60, {"state": "RUNNING", "readiness": "starting"}, "starting"),
         (50, None, {}, "COMPLETED"),  # its successor ended first
         (None, 60, {}, "COMPLETED"),  # it was left alone: --handover-signal none
         (50, 60, {"state": "TIMEOUT"}, "TIMEOUT"),
