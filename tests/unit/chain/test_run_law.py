@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from mirage.chain.run_law import MOST_LINKS, run_law
-from mirage.domain import Job, JobState, Link, Run, RunLaw
+from mirage.domain import Job, JobState, Run, RunLaw
+from tests.links import link
 
 H = 3600
 LIMIT_S = 48 * H
@@ -26,22 +27,7 @@ def links(*runs_h, state=JobState.COMPLETED, pause_s=60):
     found, at_s = [], 0
     for segment, run_h in enumerate(runs_h, start=1):
         end_s = at_s + round(run_h * H)
-        found.append(
-            Link(
-                chain_id="abc123",
-                user="alice",
-                segment=segment,
-                job_id=segment,
-                predecessor_id=segment - 1 or None,
-                state=state,
-                partition="gpu",
-                nodes=1,
-                time_limit_s=LIMIT_S,
-                submit_s=0,
-                start_s=at_s,
-                end_s=end_s,
-            )
-        )
+        found.append(link(segment, state=state, time_limit_s=LIMIT_S, start_s=at_s, end_s=end_s))
         at_s = end_s + pause_s
     return found
 

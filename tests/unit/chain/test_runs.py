@@ -5,7 +5,8 @@ from dataclasses import replace
 from mirage.chain.handoff import handoffs
 from mirage.chain.progress import chain_progress
 from mirage.chain.runs import link_after, link_of_runs, start_of
-from mirage.domain import Job, JobState, Link
+from mirage.domain import Job, JobState
+from tests import links
 
 S = JobState
 LIMIT_S = 240
@@ -27,15 +28,11 @@ def record(job_id, state, submit_s, start_s=None, end_s=None):
 
 
 def link(segment, state=S.RUNNING, *, submit_s=0, start_s=None, end_s=None):
-    return Link(
-        chain_id="abc123",
-        user="alice",
-        segment=segment,
+    return links.link(
+        segment,
         job_id=segment,
         predecessor_id=segment - 1 or None,
         state=state,
-        partition="gpu",
-        nodes=1,
         time_limit_s=LIMIT_S,
         submit_s=submit_s,
         start_s=start_s,

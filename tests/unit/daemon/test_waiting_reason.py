@@ -12,35 +12,10 @@ from mirage.daemon.waiting_reason import AGENT, DAEMON, kept_by, let_in_by
 from mirage.domain import Action, Chain, Decision, JobState, Link, ReleaseOutcome
 from mirage.reasons import KINDS, ReasonKind
 from mirage.store.memory import MemoryStore
+from tests.links import link as a_link
 
-FIRST = Link(
-    chain_id="c1",
-    user="alice",
-    segment=1,
-    job_id=11,
-    predecessor_id=None,
-    state=JobState.RUNNING,
-    partition="gpu",
-    nodes=1,
-    time_limit_s=3600,
-    submit_s=100,
-    eligible_s=100,
-    start_s=200,
-)
-BEHIND = Link(
-    chain_id="c1",
-    user="alice",
-    segment=2,
-    job_id=12,
-    predecessor_id=11,
-    state=JobState.PENDING,
-    partition="gpu",
-    nodes=1,
-    time_limit_s=3600,
-    submit_s=100,
-    reason="Dependency",
-    dependency="afterany:11(unfulfilled)",
-)
+FIRST = a_link(1, eligible_s=100, start_s=200)
+BEHIND = a_link(2, reason="Dependency", dependency="afterany:11(unfulfilled)")
 LET_IN = replace(BEHIND, eligible_s=900, reason="Priority", dependency="", released_s=900)
 FALLBACK = "Slurm starts it after job 11 ends"
 RELEASE = Decision(

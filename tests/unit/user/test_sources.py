@@ -33,6 +33,7 @@ from mirage.store.repository import SqlStore
 from mirage.user import sources
 from mirage.user.folders import add_names, add_records
 from mirage.user.sources import _joined, _of_server
+from tests.links import link
 from tests.unit.store.test_store import a_chain, a_decision, a_link
 
 OVER, WAITING = 11, 12
@@ -130,34 +131,8 @@ def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
 # --- daemon and agent on the same chain
 # -------------------------------------------------------------------------------
 
-FIRST = Link(
-    chain_id="c1",
-    user="alice",
-    segment=1,
-    job_id=11,
-    predecessor_id=None,
-    state=JobState.RUNNING,
-    partition="gpu",
-    nodes=1,
-    time_limit_s=3600,
-    submit_s=100,
-    eligible_s=100,
-    start_s=200,
-)
-SECOND = Link(
-    chain_id="c1",
-    user="alice",
-    segment=2,
-    job_id=12,
-    predecessor_id=11,
-    state=JobState.PENDING,
-    partition="gpu",
-    nodes=1,
-    time_limit_s=3600,
-    submit_s=100,
-    reason="Dependency",
-    dependency="afterany:11",
-)
+FIRST = link(1, eligible_s=100, start_s=200)
+SECOND = link(2, reason="Dependency", dependency="afterany:11")
 LET_IN = replace(SECOND, eligible_s=900, reason="Priority", dependency="")
 
 
