@@ -44,10 +44,10 @@ class OraclePolicy:
         )
 
     def _look_s(self, observation: Observation) -> int:
-        """Between two looks."""
-        limit_s = observation.predecessor.expected_limit_s
+        """Between two looks: whole steps."""
+        limit_s, step_s = observation.predecessor.expected_limit_s, observation.step_s
         often_s = self.look_s if limit_s is None else min(self.look_s, limit_s // LOOKS)
-        return max(often_s, observation.step_s)
+        return max(1, often_s // step_s) * step_s
 
     def _end_s(self, observation: Observation) -> int | None:
         predecessor = observation.predecessor
