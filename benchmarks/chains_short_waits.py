@@ -102,7 +102,7 @@ def run(case: Case, seed: int, load: float) -> Outcome:
         link_nodes=2,
         limit_s=LIMIT_S,
         mode=case.mode,
-        ahead=AHEAD[case.mode],
+        ahead=AHEAD,
         warm_up_s=WARM_H * HOUR_S,
     )
     simulator, end_s = cluster(seed, load), (WARM_H + LASTS_H) * HOUR_S

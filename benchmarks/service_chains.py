@@ -34,7 +34,6 @@ import numpy as np
 from benchmarks import chains_short_waits as short
 from benchmarks.chain_goodput import IDLE_S, TRACE, WARM_S, month_cluster
 from mirage.chain.progress import chain_progress
-from mirage.chain.script import AHEAD
 from mirage.config import PolicyConfig
 from mirage.daemon.restraint import Acting
 from mirage.domain import ActingMode, Link, Mode, Penalties
@@ -47,7 +46,7 @@ from mirage.provision.policies.registry import make_policy
 from slurm_sim import Simulator
 from slurm_sim.seconds import HOUR_S
 
-LONG = Scenario(mode=Mode.SERVICE, ahead=AHEAD[Mode.SERVICE], chains=4, has_one_user=False)
+LONG = Scenario(mode=Mode.SERVICE, chains=4, has_one_user=False)
 SHORT = replace(
     LONG,
     chains=8,

@@ -446,7 +446,7 @@ def _links_of_total_time(own: Mapping[str, str], said: Sequence[SbatchOption]) -
 def _ahead(own: Mapping[str, str]) -> int:
     if "ahead" in own and "up-front" in own:
         raise InputError("give either --ahead N or --up-front, which queues all links")
-    return _number(own, "ahead", AHEAD[_mode(own)], 1, MOST_AHEAD)
+    return _number(own, "ahead", AHEAD, 1, MOST_AHEAD)
 
 
 def _limit_s(said: Sequence[SbatchOption]) -> int | None:

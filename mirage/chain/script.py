@@ -33,7 +33,7 @@ it had saved it.
 LOOK_AHEAD_S = 600
 """A link looks this often whether a further successor should be queued."""
 MOST_AHEAD = 10
-AHEAD = {Mode.TRAIN: 6, Mode.SERVICE: 3}
+AHEAD = 6
 """Successors that may be in the queue at once, by default."""
 WRITE_PATIENCE_S, RECORD_PATIENCE_S = 300, 60
 """A link tries for so long to write into the chain's folder: as it starts, and how it ended."""

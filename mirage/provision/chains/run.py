@@ -56,7 +56,7 @@ class Scenario:
     """From the start of a service's link until it is ready."""
     penalties: Penalties = field(default_factory=Penalties)
     """Of all chains; a training chain with other penalties is decided like a service."""
-    ahead: int = AHEAD[Mode.TRAIN]
+    ahead: int = AHEAD
     """Successors that a chain has in the queue at most."""
     segments: int = MAX_SEGMENTS
     """Links that a chain has at most."""

@@ -85,7 +85,7 @@ class ChainSite:
             link_nodes=chains.nodes,
             limit_s=self.limit_s,
             mode=chains.mode,
-            ahead=self.method(chains.method).ahead or AHEAD[chains.mode],
+            ahead=self.method(chains.method).ahead or AHEAD,
             partition=self.partition,
             warm_up_s=chains.begin_s,
         )
