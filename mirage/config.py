@@ -168,10 +168,6 @@ class GoodputConfig:
     """The law of waits is that of at most this many like jobs that started last."""
     at_least: int = _positive(30)
     """With fewer like jobs, less alike ones count too."""
-    caution: float = field(default=0.5, metadata={"above": 0})
-    """A release is right from this part of the best chance of an interruption on: waits come in
-    bursts, so the next ones are longer than the last ones say.
-    """
 
 
 UNTRAINED = ("reactive", "timer", "avg", "quantile")

@@ -10,10 +10,11 @@ Releasing is right as soon as P(W > L - a) >= g: one more second of age then cos
 gains. This is the newsvendor rule of `quantile.py` with penalties (1 - g, g). `wait_law.py` has the
 law of W.
 
-Waits beyond a link need several successors in the queue at once. While the predecessor itself waits,
-the next one follows it after a fixed part of L (`STAGGER`), so that starts come about that often.
-Where waits are much shorter than a link (`LONG`) one successor is enough: the next one is weighed once
-its predecessor runs. Let in before, it would start soon after it as the queue drains.
+Two bounds hold besides. A successor that would more likely than not start before its predecessor is
+rather old is not released (`least_run_s`). And waits beyond a link need several successors in the
+queue at once: while the predecessor itself waits, the next one follows it after a fixed part of L
+(`SPACING`), so that starts come about that often. Closer ones start together as the queue drains,
+and end each other young.
 """
 
 from __future__ import annotations
@@ -36,17 +37,13 @@ from mirage.provision.policies.heuristics import (
 from mirage.provision.policies.queue_state import QueueState
 from mirage.provision.policies.wait_law import WaitLaw, least_loss
 
-STAGGER = 2 / 5
+SPACING = 3 / 5
 """Of a link's length: so long after its predecessor entered the queue the next one follows."""
-LONG = 3 / 5
-"""Of a link's length: a longer wait of a single successor may interrupt the chain."""
-WORTH = 7
-"""Such a wait then costs a seventh of a link, so from so many times the share of a handover in a
-link on a further successor is worth its handover.
-"""
-LEAST_RUN = 1 / 3
-"""Of a link's length: while a successor would more likely than not start before its predecessor is
-that old, it is not released.
+LEAST_RUN, MOST_RUN = 1 / 3, 2 / 3
+"""Of a link's length: the bounds of `least_run_s`."""
+WORTH = 5
+"""An early start costs a handover, and what others wait for meanwhile. Together they are taken for so
+many handovers.
 """
 MOST_SHORT = 2
 """With so many short links among the last handovers the known waits are not those of the chain."""
@@ -66,7 +63,7 @@ class Goodput:
 
     def decide(self, observation: Observation) -> Advice:
         if observation.predecessor.is_queueing:
-            return self._follow(observation)
+            return too_early_to_follow(observation, SPACING) or follows(observation)
         if advice := not_yet(observation) or too_many_short(observation):
             return advice
         alike = observation.waits.like(observation.successor, self.config.at_least)
@@ -75,79 +72,88 @@ class Goodput:
         if advice := would_start_now(observation):
             return advice
         queue = QueueState.of(observation, alike, self.config.last)
-        return self._weigh(observation, queue.law(observation), alike.words, queue.exceeds_known)
+        return _weighed(observation, queue.law(observation), alike.words, queue.exceeds_known)
 
-    def _weigh(
-        self, observation: Observation, law: WaitLaw, words: str, exceeds_known: bool
-    ) -> Advice:
-        length_s = observation.predecessor.expected_limit_s
-        remaining_s = observation.remaining_s
-        assert length_s is not None
-        assert remaining_s is not None
-        runs = observation.run_law or RunLaw((length_s,), (1.0,))
-        loss = least_loss(law, runs, observation.handover_s)
-        share = sum(part * law.share_above(end_s) for end_s, part in observation.ends)
-        least_s = remaining_s - (1 - LEAST_RUN) * length_s
-        is_too_soon = least_s > 0 and law.share_above(least_s) < 0.5
-        release = (exceeds_known or share >= self.config.caution * loss) and not is_too_soon
-        late_s = sum(
-            part * float(np.maximum(law.waits_s - end_s, 0) @ law.shares)
-            for end_s, part in observation.ends
-        )
-        known = "" if observation.is_handover_known else ", assumed: not measured"
-        cost = f"{format_duration(observation.handover_s)}{known}"
-        chance = (
-            f"it would probably start within {format_duration(least_s)}, which is too soon"
-            if is_too_soon
-            else "more work is queued than any of them found, so it may wait longer than all"
-            if exceeds_known
-            else f"a release is worth a handover ({cost}) from {self.config.caution * loss:.2%} on"
-        )
-        return Advice(
-            action=Action.RELEASE if release else Action.WAIT,
-            reason=f"{share:.2%} of {words} would wait longer than its predecessor has left;"
-            f" {chance}; {end_is_away(observation)}",
-            wait_p10_s=law.quantile(0.1),
-            wait_p50_s=law.quantile(0.5),
-            wait_p90_s=law.quantile(0.9),
-            expected_interruption_s=late_s,
-            expected_overlap_s=0.0,
-        )
 
-    def _follow(self, observation: Observation) -> Advice:
-        """The predecessor waits itself: the next link follows some time after it."""
-        predecessor = observation.predecessor
-        length_s, since_s = predecessor.expected_limit_s, predecessor.eligible_s
-        if length_s is None or since_s is None:
-            return Advice(action=Action.WAIT, reason="its predecessor has not started yet")
-        waited_s, pause_s = observation.now_s - since_s, STAGGER * length_s
-        if waited_s < pause_s:
-            return Advice(
-                action=Action.WAIT,
-                reason=f"its predecessor has waited for {format_duration(waited_s)}; the next link"
-                f" follows it into the queue after {format_duration(pause_s)}",
-            )
-        alike = observation.waits.like(observation.successor, self.config.at_least)
-        if not len(alike.wait_s):
-            return no_wait_known(observation)
-        law = QueueState.of(observation, alike, self.config.last).law(observation)
-        beyond = law.share_above(LONG * length_s)
-        least = WORTH * observation.handover_s / length_s
-        from_when = (
-            f"from {least:.1%} on it follows its predecessor, which has waited for"
-            f" {format_duration(waited_s)}"
-            if least <= 1
-            else f"links of {format_duration(length_s)} are too short for a further successor at"
-            f" {format_duration(observation.handover_s)} a handover"
-        )
-        return Advice(
-            action=Action.RELEASE if beyond >= least else Action.WAIT,
-            reason=f"{beyond:.1%} of {alike.words} would wait longer than"
-            f" {format_duration(LONG * length_s)}, three fifths of a link; {from_when}",
-            wait_p10_s=law.quantile(0.1),
-            wait_p50_s=law.quantile(0.5),
-            wait_p90_s=law.quantile(0.9),
-        )
+def _weighed(observation: Observation, law: WaitLaw, words: str, exceeds_known: bool) -> Advice:
+    length_s = observation.predecessor.expected_limit_s
+    remaining_s = observation.remaining_s
+    assert length_s is not None
+    assert remaining_s is not None
+    runs = observation.run_law or RunLaw((length_s,), (1.0,))
+    loss = least_loss(law, runs, observation.handover_s)
+    share = sum(part * law.share_above(end_s) for end_s, part in observation.ends)
+    run_s = (
+        LEAST_RUN * length_s
+        if exceeds_known
+        else least_run_s(law, length_s, observation.handover_s)
+    )
+    least_s = remaining_s - length_s + run_s
+    is_too_soon = least_s > 0 and law.share_above(least_s) < 0.5
+    release = (exceeds_known or share >= loss) and not is_too_soon
+    late_s = sum(
+        part * float(np.maximum(law.waits_s - end_s, 0) @ law.shares)
+        for end_s, part in observation.ends
+    )
+    known = "" if observation.is_handover_known else ", assumed: not measured"
+    cost = f"{format_duration(observation.handover_s)}{known}"
+    chance = (
+        f"it would probably start within {format_duration(least_s)}, which is too soon"
+        if is_too_soon
+        else "more work is queued than any of them found, so it may wait longer than all"
+        if exceeds_known
+        else f"a release is worth a handover ({cost}) from {loss:.2%} on"
+    )
+    return Advice(
+        action=Action.RELEASE if release else Action.WAIT,
+        reason=f"{share:.2%} of {words} would wait longer than its predecessor has left;"
+        f" {chance}; {end_is_away(observation)}",
+        wait_p10_s=law.quantile(0.1),
+        wait_p50_s=law.quantile(0.5),
+        wait_p90_s=law.quantile(0.9),
+        expected_interruption_s=late_s,
+        expected_overlap_s=0.0,
+    )
+
+
+def least_run_s(law: WaitLaw, length_s: int, handover_s: int) -> float:
+    """While a successor would more likely than not start before its predecessor has run for so long,
+    it is not released.
+
+    The predecessor runs until its successor would start in time but for `WORTH` times the share of a
+    handover in a link; for a third of its length at least, and for two thirds at most.
+    """
+    level = max(0.5, 1 - WORTH * handover_s / length_s)
+    run_s = length_s - law.quantile(level)
+    return min(max(run_s, LEAST_RUN * length_s), MOST_RUN * length_s)
+
+
+def too_early_to_follow(observation: Observation, spacing: float) -> Advice | None:
+    """Wait while a predecessor that waits itself has waited for less than ``spacing``, a part of a
+    link's length. None: the next link may compete too.
+    """
+    predecessor = observation.predecessor
+    length_s, since_s = predecessor.expected_limit_s, predecessor.eligible_s
+    if length_s is None or since_s is None:
+        return Advice(action=Action.WAIT, reason="its predecessor has not started yet")
+    waited_s, pause_s = observation.now_s - since_s, spacing * length_s
+    if waited_s >= pause_s:
+        return None
+    return Advice(
+        action=Action.WAIT,
+        reason=f"its predecessor has waited for {format_duration(waited_s)}; the next link"
+        f" follows it into the queue after {format_duration(pause_s)}",
+    )
+
+
+def follows(observation: Observation) -> Advice:
+    """Release behind a predecessor that has waited for long enough."""
+    waited_s = observation.now_s - (observation.predecessor.eligible_s or 0)
+    return Advice(
+        action=Action.RELEASE,
+        reason=f"its predecessor has waited for {format_duration(waited_s)}, so a single successor"
+        " may not start in time",
+    )
 
 
 def too_many_short(observation: Observation) -> Advice | None:

@@ -27,7 +27,7 @@ from mirage.chain.durations import format_duration
 from mirage.domain import Action
 from mirage.ports import Advice, Observation
 from mirage.provision.policies.forecasts import Forecast, WaitSource
-from mirage.provision.policies.goodput import STAGGER
+from mirage.provision.policies.goodput import too_early_to_follow
 from mirage.provision.policies.heuristics import end_is_away, no_wait_known, not_yet
 from mirage.provision.policies.wait_law import WaitLaw
 
@@ -37,6 +37,8 @@ is not released.
 """
 MARGIN = 1.2
 """Waits come in bursts, so the next one is taken to last so many times as long as the law says."""
+STAGGER = 2 / 5
+"""Of a link's length: so long after its predecessor entered the queue the next one follows."""
 NAME = "uptime"
 
 _Left = tuple[float, float]
@@ -71,24 +73,8 @@ class Uptime:
 def _undecided(observation: Observation) -> Advice | None:
     """Why nothing is to be weighed yet; None: it is."""
     if observation.predecessor.is_queueing:
-        return _not_to_follow_yet(observation)
+        return too_early_to_follow(observation, STAGGER)
     return not_yet(observation)
-
-
-def _not_to_follow_yet(observation: Observation) -> Advice | None:
-    """The predecessor waits itself: the next link follows some time after it."""
-    predecessor = observation.predecessor
-    length_s, since_s = predecessor.expected_limit_s, predecessor.eligible_s
-    if length_s is None or since_s is None:
-        return Advice(action=Action.WAIT, reason="its predecessor has not started yet")
-    waited_s, pause_s = observation.now_s - since_s, STAGGER * length_s
-    if waited_s >= pause_s:
-        return None
-    return Advice(
-        action=Action.WAIT,
-        reason=f"its predecessor has waited for {format_duration(waited_s)}; the next link"
-        f" follows it into the queue after {format_duration(pause_s)}",
-    )
 
 
 def _weighed(observation: Observation, forecast: Forecast | None) -> Advice:

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from mirage.config import GoodputConfig, PolicyConfig
 from mirage.domain import Action, JobState, Mode, Penalties, RunLaw, Snapshot
-from mirage.provision.policies.goodput import Goodput
+from mirage.provision.policies.goodput import Goodput, least_run_s
 from mirage.provision.policies.registry import make_policy
 from mirage.provision.policies.wait_law import Begun, Changes, least_loss, mixed, wait_law
 from tests.unit.provision.test_policies import HOUR, job, observe, sample
 
-GOODPUT = Goodput(GoodputConfig(at_least=1, caution=1.0))
+GOODPUT = Goodput(GoodputConfig(at_least=1))
 
 
 def train(remaining_s, waits, now_h=None, **more):
@@ -93,14 +93,14 @@ def test_the_least_loss_over_two_run_times_by_hand():
 
 
 def test_it_is_released_once_a_long_wait_costs_more_than_a_handover():
-    waits = [sample(HOUR)] * 97 + [sample(20 * HOUR)] * 3
+    waits = [sample(HOUR)] * 94 + [sample(20 * HOUR)] * 6
     releases = [
         remaining_h
         for remaining_h in range(31, 0, -1)
         if GOODPUT.decide(train(remaining_h * HOUR, waits)).action is Action.RELEASE
     ]
     assert releases == list(range(19, 0, -1)), (
-        "3 % would wait longer than 19 h; a handover is 0.5 %"
+        "6 % would wait longer than 19 h; a handover is 0.5 %"
     )
 
 
@@ -171,27 +171,27 @@ def test_a_queue_that_grows_is_seen_before_its_waits_end():
 
 def test_the_next_one_follows_a_predecessor_that_waits_itself_after_part_of_a_link():
     waiting = replace(job(1, JobState.PENDING, None), reason="Priority", eligible_s=0)
-    for waited_h, action in ((19, Action.WAIT), (20, Action.RELEASE)):
+    for waited_h, action in ((28, Action.WAIT), (29, Action.RELEASE)):
         observation = train((48 - waited_h) * HOUR, [sample(60 * HOUR)], predecessor=waiting)
         assert GOODPUT.decide(observation).action is action
 
 
-def test_where_waits_are_much_shorter_than_a_link_no_further_one_follows():
-    """A handover of an hour is 1/48 of a link, and seven times that 14.6 %: six of 40 waits."""
-    waiting = replace(job(1, JobState.PENDING, None), reason="Priority", eligible_s=0)
-    for long, action in ((5, Action.WAIT), (6, Action.RELEASE)):
-        waits = [sample(HOUR)] * (40 - long) + [sample(29 * HOUR)] * long
-        observation = train(18 * HOUR, waits, predecessor=waiting)
-        assert GOODPUT.decide(observation).action is Action.RELEASE, "10 minutes: from 2.4 % on"
-        advice = GOODPUT.decide(replace(observation, handover_s=HOUR))
-        assert advice.action is action
-        assert "three fifths of a link; from 14.6% on" in advice.reason
-    dear = GOODPUT.decide(replace(observation, handover_s=12 * HOUR))
-    assert dear.action is Action.WAIT
-    assert "links of 2 d are too short for a further successor at 12 h a handover" in dear.reason
-    nothing = GOODPUT.decide(train(18 * HOUR, [], predecessor=waiting))
-    assert nothing.action is Action.WAIT
-    assert "no wait is known" in nothing.reason
+@pytest.mark.parametrize(
+    ("handover_s", "run_h"),
+    [(600, 28), (2 * HOUR, 32), (12 * HOUR, 32)],
+    ids=["cheap", "dear", "dearer than the link is worth"],
+)
+def test_a_dear_handover_leaves_its_predecessor_more_of_its_time(handover_s, run_h):
+    """Of the waits 10 % are 20 h, the others an hour. Links of 48 h: five handovers of 10 minutes are
+    1.7 % of one, those of 2 h are 21 %.
+    """
+    law = wait_law(np.array([HOUR] * 90 + [20 * HOUR] * 10, dtype=float), np.array([]))
+    assert least_run_s(law, 48 * HOUR, handover_s) == run_h * HOUR
+
+
+def test_a_predecessor_runs_for_a_third_of_its_time_however_long_waits_are():
+    law = wait_law(np.array([90.0 * HOUR]), np.array([]))
+    assert least_run_s(law, 48 * HOUR, 600) == 16 * HOUR
 
 
 def test_a_predecessor_that_is_kept_back_is_not_followed():
