@@ -420,7 +420,8 @@ m_notify() { # EVENT REASON SECONDS: runs the user's command for at most a minut
     m_event=$1
     set -- env MIRAGE_EVENT="$1" MIRAGE_REASON="$2" MIRAGE_INTERRUPTED_S="$3" MIRAGE_CHAIN_ID="$m_chain" \
         MIRAGE_SEGMENT="$m_seg" MIRAGE_SEGMENTS="$m_segments" MIRAGE_CHAIN_DIR="$m_dir" sh -c "$m_notify_command"
-    m_bounded "$m_notify_limit" "$@" </dev/null >&2 3<&- || m_say "--notify, $m_event: the command failed or ran too long (exit code $?)"
+    m_bounded "$m_notify_limit" "$@" </dev/null >&2 3<&- ||
+        m_say "--notify, $m_event: the command failed or ran too long (exit code $?)"
 }
 
 m_notify_end() { # whoever sees the chain's end first
@@ -457,8 +458,10 @@ m_notify_interrupted() { # TIME: nothing served, or worked, from the end of m_be
     m_resumed=$(cat "$m_dir/resumed" 2>/dev/null) # a pause is no interruption
     [ "${m_resumed:-0}" -le "${m_end:-0}" ] || m_end=$m_resumed
     m_gap=$(($1 - ${m_end:-$1}))
+    m_did=ran
+    ! m_is_service || m_did=served
     [ "$m_gap" -lt "$m_notify_after" ] ||
-        m_notify interrupted "nothing $(m_is_service && echo served || echo ran) for $m_gap s after link $m_before_seg (job $m_before) ended" "$m_gap"
+        m_notify interrupted "nothing $m_did for $m_gap s after link $m_before_seg (job $m_before) ended" "$m_gap"
 }
 
 m_look_back() { # sets m_before and m_before_seg, the job that has ended before this one, and m_end
@@ -510,7 +513,8 @@ m_submit_as() ( # COMMENT (a pattern of the job's) SBATCH...: prints the job id
 )
 
 m_submit() { # SEGMENT PREDECESSOR ARGUMENTS...: prints the job id
-    m_tag="mirage/1 chain=$m_chain seg=$1/$m_segments${m_length:+ of=$m_length} pred=$2 mode=$m_mode $m_wishes$(m_cost_word)$(! m_is_service || printf ' ready=0')"
+    m_tag="mirage/1 chain=$m_chain seg=$1/$m_segments${m_length:+ of=$m_length} pred=$2 mode=$m_mode $m_wishes$(m_cost_word)"
+    ! m_is_service || m_tag="$m_tag ready=0"
     m_submit_as "mirage/1 chain=$m_chain seg=$1/.*" m_sbatch --parsable ${m_hold:+"$m_hold"} \
         --comment="$m_tag${m_comment:+ -- $m_comment}" --dependency="afterany:$2$m_singleton" "$m_dir/job.sh" "$@"
 }
