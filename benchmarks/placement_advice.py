@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from mirage.placement.advice import Terms, advise, after, progress
-from mirage.placement.live_state import LiveState
+from mirage.placement.live.advice import Terms, advise, after, progress
+from mirage.placement.live.state import LiveState
 from mirage.placement.speed import alone_flops
 from tests.unit.placement.live_site import LiveSite
 

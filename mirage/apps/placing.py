@@ -15,12 +15,12 @@ from mirage.daemon.restraint import Acting, acting_from
 from mirage.daemon.scheduler import run_forever
 from mirage.daemon.wall_clock import WallClock
 from mirage.domain import ActingMode, Job
-from mirage.placement.advice import Terms
-from mirage.placement.live_network import read_network
-from mirage.placement.live_state import Assumptions, LiveState, read_state
-from mirage.placement.live_words import in_words, move_json
-from mirage.placement.move_journal import MoveJournal
-from mirage.placement.mover import Mover, MoverOptions
+from mirage.placement.live.advice import Terms
+from mirage.placement.live.journal import MoveJournal
+from mirage.placement.live.mover import Mover, MoverOptions
+from mirage.placement.live.network import read_network
+from mirage.placement.live.state import Assumptions, LiveState, read_state
+from mirage.placement.live.words import in_words, move_json
 from mirage.slurm.commands import CommandCluster
 from mirage.slurm.job_details import read_details
 from mirage.slurm.runner import Runner

@@ -16,8 +16,8 @@ from mirage.user.service_check import agent_folder
 from slurm_sim.cli.arguments import amount, positive
 
 if TYPE_CHECKING:
-    from mirage.placement.advice import Terms
-    from mirage.placement.live_state import Assumptions
+    from mirage.placement.live.advice import Terms
+    from mirage.placement.live.state import Assumptions
 
 
 def add_advise(parser: argparse.ArgumentParser) -> None:
@@ -39,10 +39,10 @@ def advise(args: argparse.Namespace) -> int:
     """Prints throughput now and after each move; does nothing."""
     needs("placement", "networkx")
     from mirage.config import AdapterConfig
-    from mirage.placement.advice import advise as find_moves
-    from mirage.placement.live_network import read_network
-    from mirage.placement.live_state import read_state
-    from mirage.placement.live_words import as_json, in_words
+    from mirage.placement.live.advice import advise as find_moves
+    from mirage.placement.live.network import read_network
+    from mirage.placement.live.state import read_state
+    from mirage.placement.live.words import as_json, in_words
     from mirage.slurm.commands import CommandCluster
     from mirage.slurm.runner import Runner
 
@@ -51,7 +51,7 @@ def advise(args: argparse.Namespace) -> int:
     state = read_state(CommandCluster(runner), runner, network, _assumptions(args))
     moves = find_moves(state, replace(_terms(args), only_opted_in=args.opted_in))
     if args.picture:
-        from mirage.placement.picture import save_picture
+        from mirage.placement.live.picture import save_picture
 
         names = [f"job {each.job.job_id}" for each in state.jobs]
         save_picture(args.picture, state.topology, state.assigned, names)
@@ -134,8 +134,8 @@ def run(args: argparse.Namespace) -> int:
     """Serves until SIGTERM; with --once until its moves are over."""
     needs("placement", "networkx")
     from mirage.apps.placing import PlacingPlan, serve
-    from mirage.placement.move_steps import Patience
-    from mirage.placement.mover import MoverOptions
+    from mirage.placement.live.mover import MoverOptions
+    from mirage.placement.live.steps import Patience
 
     options = MoverOptions(
         mode=ActingMode(args.mode),
@@ -224,8 +224,8 @@ def _add_terms(parser: argparse.ArgumentParser) -> None:
 
 def _assumptions(args: argparse.Namespace) -> Assumptions:
     """What the command line says of jobs that do not say it."""
-    from mirage.placement.live_state import Assumptions
-    from mirage.placement.opt_in import find_profile
+    from mirage.placement.live.opt_in import find_profile
+    from mirage.placement.live.state import Assumptions
     from mirage.placement.speed import SpeedModel
 
     return Assumptions(
@@ -238,7 +238,7 @@ def _assumptions(args: argparse.Namespace) -> Assumptions:
 
 def _terms(args: argparse.Namespace) -> Terms:
     from mirage.apps.placing import PAUSE_S
-    from mirage.placement.advice import Terms
+    from mirage.placement.live.advice import Terms
 
     return Terms(
         pause_s=PAUSE_S if args.pause is None else float(args.pause),

@@ -11,7 +11,7 @@ import sys
 
 from mirage.apps import placing
 from mirage.cli import main
-from mirage.placement.move_journal import MoveJournal
+from mirage.placement.live.journal import MoveJournal
 
 POINT = sys.argv.pop(1)
 BEFORE = {"intend": "before-intent", "end": "before-outcome"}

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from mirage.domain import ClusterNode, Job, JobState, Snapshot
-from mirage.placement.live_network import NetworkText
-from mirage.placement.live_state import Assumptions, LiveState, live_state
-from mirage.placement.opt_in import find_profile
+from mirage.placement.live.network import NetworkText
+from mirage.placement.live.opt_in import find_profile
+from mirage.placement.live.state import Assumptions, LiveState, live_state
 from mirage.placement.speed import SpeedModel
 from mirage.slurm.job_details import JobDetails, NodeShare
 from mirage.slurm.resources import NodeUse

@@ -10,11 +10,11 @@ import pytest
 
 from mirage.domain import JobState
 from mirage.errors import InputError
-from mirage.placement.advice import Terms, advise, after, progress
-from mirage.placement.live_network import NetworkText
-from mirage.placement.live_words import _nodes, as_json, in_words
-from mirage.placement.nvidia import parse_topo
-from mirage.placement.picture import save_picture
+from mirage.placement.live.advice import Terms, advise, after, progress
+from mirage.placement.live.network import NetworkText
+from mirage.placement.live.nvidia import parse_topo
+from mirage.placement.live.picture import save_picture
+from mirage.placement.live.words import _nodes, as_json, in_words
 from tests.unit.placement.live_site import NOW_S, OPT_IN, LiveSite
 
 TERMS = Terms(pause_s=120, horizon_s=14_400)

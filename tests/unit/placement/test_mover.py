@@ -9,10 +9,10 @@ import pytest
 
 from mirage.domain import ActingMode, Job, JobState
 from mirage.errors import ClusterUnavailable, Refused, StoreError
-from mirage.placement.advice import Terms
-from mirage.placement.move_journal import MoveJournal, MoveOutcome
-from mirage.placement.move_steps import Patience
-from mirage.placement.mover import Mover, MoverOptions
+from mirage.placement.live.advice import Terms
+from mirage.placement.live.journal import MoveJournal, MoveOutcome
+from mirage.placement.live.mover import Mover, MoverOptions
+from mirage.placement.live.steps import Patience
 from tests.unit.placement.live_site import NOW_S, OPT_IN, LiveSite
 
 PATIENCE = Patience(checkpoint_s=60, start_s=100, at_most_s=600)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from mirage.errors import InputError
-from mirage.placement.live_network import read_network
-from mirage.placement.nvidia import parse_topo
-from mirage.placement.slurm_topology import Bandwidths, slurm_topology
+from mirage.placement.live.network import read_network
+from mirage.placement.live.nvidia import parse_topo
+from mirage.placement.live.slurm_topology import Bandwidths, slurm_topology
 from mirage.slurm import oddities
 from mirage.slurm.runner import Runner
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from mirage.placement.advice import Move, progress
-from mirage.placement.live_state import LiveState
+from mirage.placement.live.advice import Move, progress
+from mirage.placement.live.state import LiveState
 
 
 def in_words(state: LiveState, moves: Sequence[Move]) -> str:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mirage.errors import InputError
-from mirage.placement.nvidia import GpuLinks, parse_topo
-from mirage.placement.slurm_topology import read_switches
+from mirage.placement.live.nvidia import GpuLinks, parse_topo
+from mirage.placement.live.slurm_topology import read_switches
 from mirage.slurm.oddities import note_once
 from mirage.slurm.runner import Runner
 from slurm_sim.files import read_text

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 
 from mirage.domain import ActingMode, Job
 from mirage.errors import ClusterError, ClusterNonsense, Refused, StoreError
-from mirage.placement.advice import Move, Relocation, Terms, advise
-from mirage.placement.live_state import LiveState
-from mirage.placement.move_journal import JobMove, MoveJournal, MoveOutcome
-from mirage.placement.move_steps import Act, MoveStep, Patience, next_step
+from mirage.placement.live.advice import Move, Relocation, Terms, advise
+from mirage.placement.live.journal import JobMove, MoveJournal, MoveOutcome
+from mirage.placement.live.state import LiveState
+from mirage.placement.live.steps import Act, MoveStep, Patience, next_step
 from mirage.ports import Clock, Cluster, JobMover
 from mirage.slurm.job_details import JobDetails
 from slurm_sim.seconds import HOUR_S

@@ -19,8 +19,7 @@ from itertools import chain, combinations, islice
 import numpy as np
 
 from mirage.domain import Job
-from mirage.placement.live_state import LiveState, PlacedJob, TargetNode, free_gpus
-from mirage.placement.rooms import (
+from mirage.placement.live.rooms import (
     JobStart,
     Rooms,
     has_room,
@@ -31,6 +30,7 @@ from mirage.placement.rooms import (
     with_start,
     without_job,
 )
+from mirage.placement.live.state import LiveState, PlacedJob, TargetNode, free_gpus
 from mirage.placement.speed import alone_flops, speeds
 from mirage.placement.topology import Bools, Floats
 

@@ -11,11 +11,11 @@ import numpy as np
 from mirage.chain.tag import parse_tag
 from mirage.domain import Job, JobState, Snapshot
 from mirage.errors import ClusterNonsense, InputError
-from mirage.placement.live_network import NetworkText
-from mirage.placement.opt_in import OptIn, parse_opt_in
+from mirage.placement.live.network import NetworkText
+from mirage.placement.live.opt_in import OptIn, parse_opt_in
+from mirage.placement.live.slurm_topology import is_outside, read_switches, slurm_topology
 from mirage.placement.packing import best_fit
 from mirage.placement.profiles import Profile
-from mirage.placement.slurm_topology import is_outside, read_switches, slurm_topology
 from mirage.placement.speed import SpeedModel
 from mirage.placement.topology import Bools, Floats, Topology
 from mirage.ports import Cluster

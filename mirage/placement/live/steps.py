@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from mirage.domain import Job, JobState
-from mirage.placement.move_journal import JobMove, MoveOutcome
+from mirage.placement.live.journal import JobMove, MoveOutcome
 from mirage.reasons import ReasonKind, kind_of
 from mirage.slurm.job_details import JobDetails
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mirage.domain import Job
-from mirage.placement.live_state import PlacedJob, TargetNode
+from mirage.placement.live.state import PlacedJob, TargetNode
 from mirage.placement.topology import Bools
 from mirage.slurm.job_details import NodeShare
 

@@ -14,7 +14,7 @@ import networkx as nx
 from hostlist import BadHostlist, expand_hostlist
 
 from mirage.errors import InputError
-from mirage.placement.nvidia import GpuLinks
+from mirage.placement.live.nvidia import GpuLinks
 from mirage.placement.topology import Gpu, Topology, add_link
 from mirage.slurm.oddities import note_once
 
