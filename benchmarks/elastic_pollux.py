@@ -25,12 +25,12 @@ import numpy as np
 import torch
 
 from mirage.elastic.baselines import Allocator
+from mirage.elastic.measured.rounds import RuleRounds, SetRounds
+from mirage.elastic.measured.schedulers import GreedyRounds, PolluxOptimus, Tiresias
+from mirage.elastic.measured.search import SmallPollux
+from mirage.elastic.measured.world import drawn_workload, published_workload
 from mirage.elastic.model import load_model
-from mirage.elastic.pollux_schedulers import GreedyRounds, PolluxOptimus, Tiresias
-from mirage.elastic.pollux_search import SmallPollux
-from mirage.elastic.pollux_world import drawn_workload, published_workload
 from mirage.elastic.rollout import roll_out
-from mirage.elastic.rounds import RuleRounds, SetRounds
 from mirage.elastic.settings import ElasticSetting, Part, read_setting
 from mirage.figures.provenance import file_record, provenance
 from mirage.figures.resample import mean_interval, ratio_interval

@@ -37,8 +37,9 @@ from scipy.optimize import linprog
 from scipy.sparse import coo_array
 
 from benchmarks.sim_common import machine
-from mirage.elastic.pollux_schedulers import mean_completion_s
-from mirage.elastic.pollux_world import (
+from mirage.elastic.measured.rounds import ACTIONS, FEATURES, LinearRounds, RuleRounds
+from mirage.elastic.measured.schedulers import mean_completion_s
+from mirage.elastic.measured.world import (
     MOST_GPUS,
     TEST_WORKLOADS,
     PolluxConfig,
@@ -47,7 +48,6 @@ from mirage.elastic.pollux_world import (
     published_workload,
     tails_alone_s,
 )
-from mirage.elastic.rounds import ACTIONS, FEATURES, LinearRounds, RuleRounds
 from mirage.elastic.settings import ElasticSetting, Part, read_setting
 from mirage.elastic.world import Floats
 from mirage.figures.resample import mean_interval

@@ -16,11 +16,11 @@ from mirage.elastic.baselines import Allocator
 from mirage.elastic.fitting import SpeedEstimates
 from mirage.elastic.gain_policy import FEATURES as GAIN_FEATURES
 from mirage.elastic.gain_policy import GainAllocator, GainNetwork, GainWeights
+from mirage.elastic.measured.rounds import FEATURES, SetRounds, ValueNetwork
+from mirage.elastic.measured.world import PolluxConfig
 from mirage.elastic.network import Networks, flat_networks
 from mirage.elastic.observation import PaperEncoder
 from mirage.elastic.policy import learned
-from mirage.elastic.pollux_world import PolluxConfig
-from mirage.elastic.rounds import FEATURES, SetRounds, ValueNetwork
 from mirage.elastic.settings import ElasticSetting
 from mirage.errors import InputError
 from mirage.libraries import library_versions

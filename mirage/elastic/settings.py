@@ -162,16 +162,16 @@ def _large_known() -> ElasticSetting:
 
 
 def _pollux() -> ElasticSetting:
-    from mirage.elastic.pollux_schedulers import GreedyRounds, PolluxOptimus, Tiresias
-    from mirage.elastic.pollux_search import SmallPollux
-    from mirage.elastic.pollux_world import (
+    from mirage.elastic.measured.rounds import RuleRounds
+    from mirage.elastic.measured.schedulers import GreedyRounds, PolluxOptimus, Tiresias
+    from mirage.elastic.measured.search import SmallPollux
+    from mirage.elastic.measured.world import (
         TEST_WORKLOADS,
         TRAINING_WORKLOADS,
         drawn_workload,
         pollux_config,
         published_workload,
     )
-    from mirage.elastic.rounds import RuleRounds
 
     config = pollux_config()
     return ElasticSetting(

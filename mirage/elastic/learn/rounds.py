@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mirage.elastic.pollux_schedulers import mean_completion_s
-from mirage.elastic.pollux_world import PolluxConfig
-from mirage.elastic.rounds import LinearRounds, SetRounds, ValueNetwork
+from mirage.elastic.measured.rounds import LinearRounds, SetRounds, ValueNetwork
+from mirage.elastic.measured.schedulers import mean_completion_s
+from mirage.elastic.measured.world import PolluxConfig
 from mirage.elastic.workload import ElasticJobs
 from mirage.elastic.world import Floats
 from mirage.rl.evolution import Evolution

@@ -24,13 +24,13 @@ from mirage.elastic.learn.federated import (
 from mirage.elastic.learn.online import OnlineLearner, OnlineOptions, learn_online
 from mirage.elastic.learn.rounds import RoundsLearner, RoundsOptions, train_rounds
 from mirage.elastic.learn.supervised import Examples, Loss, Recorder, agreement, imitate
+from mirage.elastic.measured.rounds import ValueNetwork
+from mirage.elastic.measured.world import PolluxConfig
 from mirage.elastic.model import CurvePoint, ElasticModel, new_model, options_table, save_model
 from mirage.elastic.network import Networks
 from mirage.elastic.observation import PaperEncoder
 from mirage.elastic.policy import NetworkAct
-from mirage.elastic.pollux_world import PolluxConfig
 from mirage.elastic.rollout import roll_out
-from mirage.elastic.rounds import ValueNetwork
 from mirage.elastic.schedule_log import LogTeacher, ScheduleLog
 from mirage.elastic.settings import ElasticSetting, Part
 from mirage.elastic.workload import ElasticJobs

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from mirage.elastic.baselines import run_slot
-from mirage.elastic.pollux import applications, packed, read_rows
-from mirage.elastic.pollux_schedulers import GreedyRounds, PolluxOptimus, Tiresias
-from mirage.elastic.pollux_world import (
+from mirage.elastic.measured.pollux import applications, packed, read_rows
+from mirage.elastic.measured.schedulers import GreedyRounds, PolluxOptimus, Tiresias
+from mirage.elastic.measured.world import (
     GPUS_PER_NODE,
     PolluxConfig,
     PolluxWorld,

@@ -13,12 +13,19 @@ from mirage.elastic.baselines import run_slot
 from mirage.elastic.evaluation import ElasticEvaluationPlan, evaluate
 from mirage.elastic.learn.rounds import RoundsEvolutionOptions, RoundsLearner, RoundsOptions
 from mirage.elastic.learn.training import ElasticPlan, save_result, train
-from mirage.elastic.model import load_model
-from mirage.elastic.pollux import applications
-from mirage.elastic.pollux_goodput import JobProfile, fit_model, grad_s, step_s, sync_s
-from mirage.elastic.pollux_schedulers import RoundAllocator, ascend, mean_completion_s
-from mirage.elastic.pollux_search import Candidates, SmallPollux
-from mirage.elastic.pollux_world import (
+from mirage.elastic.measured.goodput import JobProfile, fit_model, grad_s, step_s, sync_s
+from mirage.elastic.measured.pollux import applications
+from mirage.elastic.measured.rounds import (
+    LinearRounds,
+    RuleRounds,
+    SetRounds,
+    ValueNetwork,
+    features,
+    view,
+)
+from mirage.elastic.measured.schedulers import RoundAllocator, ascend, mean_completion_s
+from mirage.elastic.measured.search import Candidates, SmallPollux
+from mirage.elastic.measured.world import (
     PolluxConfig,
     PolluxJobs,
     PolluxWorld,
@@ -26,8 +33,8 @@ from mirage.elastic.pollux_world import (
     pollux_config,
     published_workload,
 )
+from mirage.elastic.model import load_model
 from mirage.elastic.report import headline
-from mirage.elastic.rounds import LinearRounds, RuleRounds, SetRounds, ValueNetwork, features, view
 from mirage.elastic.settings import read_setting
 from mirage.errors import InputError
 from mirage.rl.fit import seeded

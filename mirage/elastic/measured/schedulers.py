@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from mirage.elastic.baselines import Allocator
-from mirage.elastic.pollux import packed
-from mirage.elastic.pollux_world import MOST_GPUS, PolluxWorld
+from mirage.elastic.measured.pollux import packed
+from mirage.elastic.measured.world import MOST_GPUS, PolluxWorld
 from mirage.elastic.rollout import roll_out
 from mirage.elastic.workload import ElasticJobs
 from mirage.elastic.world import STOP, ElasticConfig, ElasticWorld, Floats, Ints

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mirage.elastic.pollux import FIXED_BATCH, Application, LocalBatch, candidates
+from mirage.elastic.measured.pollux import FIXED_BATCH, Application, LocalBatch, candidates
 from mirage.elastic.world import Bools, Floats, Ints
 
 TINY = 1e-8

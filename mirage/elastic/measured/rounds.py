@@ -23,9 +23,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from mirage.elastic.measured.schedulers import RoundAllocator, ascend
+from mirage.elastic.measured.world import MOST_GPUS, PolluxWorld
 from mirage.elastic.network import SetBody
-from mirage.elastic.pollux_schedulers import RoundAllocator, ascend
-from mirage.elastic.pollux_world import MOST_GPUS, PolluxWorld
 from mirage.elastic.world import Bools, Floats, Ints
 
 POWER, HASTE, KEEP = 0.75, 0.5, 0.04

@@ -14,7 +14,7 @@ from functools import cache
 
 import numpy as np
 
-from mirage.elastic.pollux import (
+from mirage.elastic.measured.pollux import (
     Application,
     LocalBatch,
     Placement,

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mirage.elastic.pollux_goodput import JobProfile
-from mirage.elastic.pollux_schedulers import RoundAllocator
-from mirage.elastic.pollux_world import PolluxWorld
+from mirage.elastic.measured.goodput import JobProfile
+from mirage.elastic.measured.schedulers import RoundAllocator
+from mirage.elastic.measured.world import PolluxWorld
 from mirage.elastic.world import ElasticWorld, Floats, Ints
 
 RESET, CLEAR, CLEAR_SHARE = 0.1, 0.1, 0.1
