@@ -1,21 +1,31 @@
-"""Service chains without a trained model, by penalties, on three kinds of background.
+"""Services on three kinds of background: up-time, and what it costs.
 
-usage: python -m benchmarks.service_chains [--backgrounds 'short 4,demo 1,2023-02']
-           [--penalties 1:1,4:1] [--policies reactive,default,oracle] [--trace CSV]
+usage: python -m benchmarks.service_chains [--backgrounds 'short 4,demo 1,2023-02'] [--nodes 2]
+           [--links 48] [--policies 'reactive;lead:3h;uptime;oracle'] [--trace CSV]
            [--out benchmarks/service_chains.json]
 
 short SEED  8 chains of 8-hour links for 72 h, as in `chains_short_waits`
 demo SEED   the demo's cluster: 4 chains of 4 users, 48-hour links, 15 days each, 3 days apart
 YYYY-MM     recorded jobs of that month on Lonestar6: 4 chains of 4 users as in `demo`
 
-All chains have 2 nodes; decisions come every 10 minutes where links are short, else every 30.
-`default` is the service's own choice without a model. `oracle` knows all later jobs and releases
-each successor where its penalty is least, whatever that does to later ones.
+`--links` sets other limits, in hours. A link is ready 10 minutes after its start, and its
+predecessor ends then. A service is up while a link is ready, from the first readiness on. Decisions
+come every 10 minutes, whoever decides. Policies are separated by semicolons:
 
-Interruption and overlap are those of the paper's pairs (equation 8): a successor that starts before
-its predecessor's limit overlaps until then. A real service ends its predecessor once it is ready, so
-less is held twice (`held_twice_h`). Each row is written as it is measured; rows that `--out` has are
-kept. The intervals at the end are of 95 %, by resampling backgrounds of a kind.
+reactive   as Slurm alone would run the chain
+lead:D     one successor, D before its predecessor's limit
+ahead:N:D  up to N successors in the queue, one more each D
+pair       the untrained `quantile` at penalties of 1:1, one successor
+uptime     the service's rule
+NAME       that rule with the waits of the shipped model NAME (months)
+oracle     knows all later jobs, but not what its own later releases change; it looks once an hour at
+           links of 48 hours or more
+
+Each row is written as it is measured; rows that `--out` has are kept. Printed at the end: sums of a
+kind. `x_least`: handovers, by those of a chain that is always up and whose links run to their
+limits. Intervals are of 95 %, by resampling backgrounds; `more_up` is how much more
+of the time `uptime` is up than that policy. `better_in`: backgrounds where that policy is up more and
+holds less twice.
 """
 
 from __future__ import annotations
@@ -25,7 +35,6 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -33,16 +42,19 @@ import numpy as np
 
 from benchmarks import chains_short_waits as short
 from benchmarks.chain_goodput import IDLE_S, TRACE, WARM_S, month_cluster
-from mirage.chain.progress import chain_progress
+from mirage.chain.progress import ChainProgress, chain_progress
+from mirage.chain.script import AHEAD
 from mirage.config import PolicyConfig
 from mirage.daemon.restraint import Acting
-from mirage.domain import ActingMode, Link, Mode, Penalties
+from mirage.domain import HANDOVER_S, ActingMode, Mode
+from mirage.models.shipped import shipped
 from mirage.ports import Policy
 from mirage.provision.chains.decisions import ChainDecisions
-from mirage.provision.chains.oracle import OraclePolicy
-from mirage.provision.chains.run import POLL_S, ChainJobs, Scenario, busy_cluster
+from mirage.provision.chains.oracle import LOOK_S, OraclePolicy
+from mirage.provision.chains.rules import ChainRule
+from mirage.provision.chains.run import CLUSTER, POLL_S, ChainJobs, Scenario, busy_cluster
 from mirage.provision.policies.heuristics import Reactive
-from mirage.provision.policies.registry import make_policy
+from mirage.provision.policies.registry import make_pair_policy, make_policy
 from slurm_sim import Simulator
 from slurm_sim.seconds import HOUR_S
 
@@ -57,6 +69,9 @@ SHORT = replace(
     has_one_user=True,
 )
 DRAWS, LOAD = 2000, 22
+START_UP_H = HANDOVER_S / HOUR_S
+POLICIES = "reactive;lead:10min;lead:3h;lead:6h;ahead:3:20h;pair;uptime;oracle"
+KEY = ("background", "nodes", "link_h", "policy")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,44 +80,47 @@ class Background:
 
     scenario: Scenario
     simulator: Simulator
-    step_s: int
 
 
-def background(name: str, trace: Path, penalties: Penalties) -> Background:
+def background(name: str, trace: Path, nodes: int, link_h: int | None) -> Background:
+    """``link_h``: None for the limit of this kind."""
     kind, _, seed = name.partition(" ")
+    scenario = replace(SHORT if kind == "short" else LONG, link_nodes=nodes)
+    if link_h is not None:
+        scenario = replace(scenario, limit_s=link_h * HOUR_S)
     if kind == "short":
-        scenario = replace(SHORT, penalties=penalties)
-        return Background(
-            scenario=scenario, simulator=short.cluster(int(seed), LOAD), step_s=POLL_S
-        )
-    scenario = replace(LONG, penalties=penalties)
+        return Background(scenario=scenario, simulator=short.cluster(int(seed), LOAD))
     if kind == "demo":
         scenario = replace(scenario, seed=int(seed))
-        simulator = busy_cluster(scenario)
-    else:
-        scenario = replace(scenario, warm_up_s=WARM_S)
-        simulator = month_cluster(trace, name, scenario)
-    return Background(scenario=scenario, simulator=simulator, step_s=3 * POLL_S)
+        return Background(scenario=scenario, simulator=busy_cluster(scenario))
+    scenario = replace(scenario, warm_up_s=WARM_S)
+    return Background(scenario=scenario, simulator=month_cluster(trace, name, scenario))
 
 
-def policy_of(name: str, simulator: Simulator, look_s: int) -> Policy:
+def policy_of(name: str, simulator: Simulator, limit_s: int) -> tuple[Policy, int]:
+    """The policy, and how many successors a chain has in the queue at most."""
     if name == "reactive":
-        return Reactive()
+        return Reactive(), 1
+    if rule := ChainRule.of(name):
+        return rule.policy(simulator), rule.ahead
+    if name == "pair":
+        return make_pair_policy(PolicyConfig()), 1
     if name == "oracle":
-        return OraclePolicy(simulator, look_s)
-    if name == "default":
-        return make_policy(PolicyConfig())
-    raise SystemExit(f"--policies: {name} is unknown; expected reactive, default or oracle")
+        return OraclePolicy(simulator, LOOK_S if limit_s >= LONG.limit_s else POLL_S), AHEAD
+    if name == "uptime":
+        return make_policy(PolicyConfig()), AHEAD
+    model = PolicyConfig(name=name, model=str(shipped(CLUSTER) / name))
+    return make_policy(model), AHEAD
 
 
-def run(on: Background, policy: Policy) -> list[tuple[list[Link], int]]:
-    """The links of each chain, and until when it was watched."""
+def run(on: Background, policy: Policy) -> list[ChainProgress]:
+    """What became of each chain."""
     scenario, simulator = on.scenario, on.simulator
     simulator.run_until(scenario.warm_up_s)
     jobs = ChainJobs(scenario, simulator)
     acting = Acting(mode=ActingMode.ENFORCE)
     is_idle = isinstance(policy, Reactive) and scenario.apart_s % IDLE_S == 0
-    step_s = IDLE_S if is_idle else on.step_s
+    step_s = IDLE_S if is_idle else POLL_S
     decisions = ChainDecisions(simulator, policy, acting, step_s=step_s)
     while simulator.now_s < scenario.end_s:
         jobs.submit_due()
@@ -110,48 +128,36 @@ def run(on: Background, policy: Policy) -> list[tuple[list[Link], int]]:
         jobs.run_until(min(simulator.now_s + step_s, scenario.end_s))
     decisions.cycle()
     return [
-        (decisions.links(scenario.user(chain), chain), begin_s + scenario.lasts_s)
+        chain_progress(
+            decisions.links(scenario.user(chain), chain),
+            begin_s + scenario.lasts_s,
+            start_up_s=HANDOVER_S,
+        )
         for chain, begin_s in scenario.begins_s.items()
     ]
 
 
-def pair_overlap_s(links: Sequence[Link], limit_s: int, until_s: int) -> int:
-    """Of all pairs of links: from a successor's start to its predecessor's limit."""
-    starts_s = sorted(
-        link.start_s for link in links if link.start_s is not None and link.start_s < until_s
-    )
-    return sum(max(0, before_s + limit_s - after_s) for before_s, after_s in pairwise(starts_s))
-
-
-def measured(name: str, trace: Path, penalties: Penalties, policy: str) -> dict[str, Any]:
-    """A row: hours."""
+def measured(
+    name: str, trace: Path, nodes: int, link_h: int | None, policy_name: str
+) -> dict[str, Any]:
+    """A row."""
     begun_s = time.process_time()
-    on = background(name, trace, penalties)
-    found = run(on, policy_of(policy, on.simulator, on.step_s))
-    parts = [chain_progress(links, until_s, 0) for links, until_s in found]
-    interruption_h = sum(part.interrupted_s for part in parts) / HOUR_S
-    overlap_h = (
-        sum(pair_overlap_s(links, on.scenario.limit_s, until_s) for links, until_s in found)
-        / HOUR_S
-    )
+    on = background(name, trace, nodes, link_h)
+    limit_s = on.scenario.limit_s
+    policy, ahead = policy_of(policy_name, on.simulator, limit_s)
+    parts = run(replace(on, scenario=replace(on.scenario, ahead=ahead)), policy)
     return {
         "background": name,
-        "penalties": words(penalties),
-        "policy": policy,
-        "wall_h": round(sum(part.wall_s for part in parts) / HOUR_S, 1),
-        "interruption_h": round(interruption_h, 2),
-        "overlap_h": round(overlap_h, 2),
-        "penalty_h": round(
-            penalties.interruption * interruption_h + penalties.overlap * overlap_h, 2
-        ),
-        "held_twice_h": round(sum(part.held_twice_s for part in parts) / HOUR_S, 2),
+        "nodes": nodes,
+        "link_h": limit_s // HOUR_S,
+        "policy": policy_name,
+        "wall_h": round(sum(part.wall_s for part in parts) / HOUR_S, 2),
+        "down_h": round(sum(part.interrupted_s for part in parts) / HOUR_S, 2),
+        "twice_node_h": round(nodes * sum(part.held_twice_s for part in parts) / HOUR_S, 2),
         "handovers": sum(part.handovers for part in parts),
+        "gap_h": round(max(part.longest_gap_s for part in parts) / HOUR_S, 2),
         "cpu_s": round(time.process_time() - begun_s, 1),
     }
-
-
-def words(penalties: Penalties) -> str:
-    return f"{penalties.interruption:g}:{penalties.overlap:g}"
 
 
 def kind_of(name: str) -> str:
@@ -159,43 +165,50 @@ def kind_of(name: str) -> str:
 
 
 def tables(rows: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """By kind of background, penalties and policy: sums, and what reactive's became, in %."""
-    for kind, penalties in sorted({(kind_of(row["background"]), row["penalties"]) for row in rows}):
-        chosen = [
-            row
-            for row in rows
-            if (kind_of(row["background"]), row["penalties"]) == (kind, penalties)
-        ]
-        before = {row["background"]: row for row in chosen if row["policy"] == "reactive"}
-        for policy in dict.fromkeys(row["policy"] for row in chosen):
-            mine = [
-                row for row in chosen if row["policy"] == policy and row["background"] in before
-            ]
-            names = ("interruption_h", "overlap_h", "penalty_h", "held_twice_h", "handovers")
-            sums = {name: round(sum(row[name] for row in mine), 1) for name in names}
-            cuts = {
-                name: share(
-                    [before[row["background"]][name] for row in mine], [row[name] for row in mine]
-                )
-                for name in ("interruption_h", "penalty_h")
-            }
-            yield {
-                "kind": kind,
-                "penalties": penalties,
-                "policy": policy,
-                "backgrounds": len(mine),
-                **sums,
-                "cut": cuts,
-            }
+    """By kind of background, nodes, limit and policy: sums over the backgrounds that `uptime` has."""
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        key = kind_of(row["background"]), row["nodes"], row["link_h"], row["policy"]
+        groups.setdefault(key, []).append(row)
+    for (kind, nodes, link_h, policy), mine in groups.items():
+        ours = {row["background"]: row for row in groups.get((kind, nodes, link_h, "uptime"), [])}
+        mine = [row for row in mine if row["background"] in ours]
+        if not mine:
+            continue
+        sums = {
+            name: sum(row[name] for row in mine)
+            for name in ("wall_h", "down_h", "twice_node_h", "handovers")
+        }
+        more = [ours[row["background"]]["down_h"] for row in mine], [row["down_h"] for row in mine]
+        yield {
+            "kind": kind,
+            "nodes": nodes,
+            "link_h": link_h,
+            "policy": policy,
+            "backgrounds": len(mine),
+            "up": round(100 * (1 - sums["down_h"] / sums["wall_h"]), 2),
+            "twice_node_h": round(sums["twice_node_h"], 1),
+            "handovers": sums["handovers"],
+            "x_least": round(sums["handovers"] * (link_h - START_UP_H) / sums["wall_h"], 2),
+            "gap_h": max(row["gap_h"] for row in mine),
+            "more_up": difference(*more, [row["wall_h"] for row in mine]),
+            "better_in": sum(
+                row["down_h"] < ours[row["background"]]["down_h"]
+                and row["twice_node_h"] < ours[row["background"]]["twice_node_h"]
+                for row in mine
+            ),
+        }
 
 
-def share(before: Sequence[float], after: Sequence[float]) -> list[int]:
-    """Less than before, %: of the sums, and its 95 % interval over backgrounds."""
-    one, other = np.array(before), np.array(after)
-    drawn = np.random.default_rng(1).integers(0, len(one), (DRAWS, len(one)))
-    cuts = 1 - other[drawn].sum(1) / np.maximum(one[drawn].sum(1), 1e-9)
-    whole = 1 - other.sum() / max(one.sum(), 1e-9)
-    return [round(100 * float(cut)) for cut in (whole, *np.quantile(cuts, [0.025, 0.975]))]
+def difference(
+    ours_h: Sequence[float], theirs_h: Sequence[float], wall_h: Sequence[float]
+) -> list[float]:
+    """How much less of the time is lost, in points: of all, and its 95 % interval over backgrounds."""
+    less, wall = np.array(theirs_h) - np.array(ours_h), np.array(wall_h)
+    drawn = np.random.default_rng(1).integers(0, len(less), (DRAWS, len(less)))
+    points = 100 * less[drawn].sum(1) / wall[drawn].sum(1)
+    whole = 100 * less.sum() / wall.sum()
+    return [round(float(each), 2) for each in (whole, *np.quantile(points, [0.025, 0.975]))]
 
 
 def main() -> None:
@@ -203,21 +216,25 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--backgrounds", default="short 4,short 5,short 6,short 7")
-    parser.add_argument("--penalties", default="1:1,4:1")
-    parser.add_argument("--policies", default="reactive,default,oracle")
+    parser.add_argument("--nodes", default="2")
+    parser.add_argument("--links", default="", help="hours; empty: those of each kind")
+    parser.add_argument("--policies", default=POLICIES)
     parser.add_argument("--trace", type=Path, default=TRACE)
     parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".json"))
     args = parser.parse_args()
     rows = json.loads(args.out.read_text()) if args.out.exists() else []
-    for name in args.backgrounds.split(","):
-        for taste in args.penalties.split(","):
-            for policy in args.policies.split(","):
-                head = {"background": name, "penalties": taste, "policy": policy}
-                if any(head.items() <= row.items() for row in rows):
-                    continue
-                penalties = Penalties(*map(float, taste.split(":")))
-                rows.append(measured(name, args.trace, penalties, policy))
-                args.out.write_text(json.dumps(rows, indent=1) + "\n")
+    known = {tuple(row[name] for name in KEY) for row in rows}
+    links: list[int | None] = [int(hours) for hours in args.links.split(",") if hours] or [None]
+    for policy in args.policies.split(";"):
+        for nodes in map(int, args.nodes.split(",")):
+            for name in args.backgrounds.split(","):
+                for link_h in links:
+                    own_h = (
+                        link_h or (SHORT if kind_of(name) == "short" else LONG).limit_s // HOUR_S
+                    )
+                    if (name, nodes, own_h, policy) not in known:
+                        rows.append(measured(name, args.trace, nodes, link_h, policy))
+                        args.out.write_text(json.dumps(rows, indent=1) + "\n")
     for table in tables(rows):
         print(json.dumps(table))
 
