@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -92,9 +93,14 @@ class Interruptions:
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
-        """Signals that are ignored, as under nohup, stay so."""
+        """Signals that are ignored, as under nohup, stay so. In another thread than the main one
+        nothing is held back: a signal of the process never comes between there.
+        """
+        is_main = threading.current_thread() is threading.main_thread()
         held = [
-            number for number in _SIGNALS if signal.getsignal(number) not in (signal.SIG_IGN, None)
+            number
+            for number in (_SIGNALS if is_main else ())
+            if signal.getsignal(number) not in (signal.SIG_IGN, None)
         ]
         before = {number: signal.signal(number, self._note) for number in held}
         try:

@@ -50,7 +50,10 @@ class CycleGuard:
         begun = time.monotonic()
         succeeded = self._run()
         for observer in self._observers:
-            observer.cycle_ended(succeeded, time.monotonic() - begun, self._clock.now_s())
+            try:
+                observer.cycle_ended(succeeded, time.monotonic() - begun, self._clock.now_s())
+            except Exception:  # the others must know, and the next cycle must come
+                log.exception("after the cycle: a fault in Mirage; please report it")
         return succeeded
 
     def _run(self) -> bool:

@@ -31,16 +31,19 @@ class QueuesRefused(Observer):
         if not succeeded or self.acting.mode is not ActingMode.ENFORCE or self.acting.disabled():
             return
         for chain in chain_ids(None):
-            folder = chain_folder(chain)
-            if refused_link(folder) and not over_marker(folder) and not is_paused(folder):
-                self._queue(chain, now_s)
+            self._queue(chain, now_s)
 
     def _queue(self, chain: str, now_s: int) -> None:
+        folder = chain_folder(chain)
         try:
+            if not refused_link(folder) or over_marker(folder) or is_paused(folder):
+                return
             queued = Steering.of(chain).go_on()
-        except MirageError as error:
+        except Exception as error:  # the other chains must not suffer from it
             if self.sparingly.may(chain, now_s):
-                log.warning("chain %s: the next link can't be queued here either: %s", chain, error)
+                fault = None if isinstance(error, MirageError) else error
+                said = "chain %s: the next link can't be queued here either: %s"
+                log.warning(said, chain, error, exc_info=fault)
             return
         if queued:
             log.info("chain %s: its own job could not queue %s: done here", chain, links(queued))

@@ -634,14 +634,33 @@ def test_a_link_that_its_chain_can_not_queue_is_told_of_and_queued_by_its_owner(
     assert report(shell)["attention"] is None
 
 
-@pytest.mark.parametrize("mode", [ActingMode.ENFORCE, ActingMode.ADVISE])
-def test_an_agent_that_may_act_queues_what_its_owners_jobs_could_not(shell, mode):
+def refused(shell):
+    """A chain whose first link runs and could not queue the second one; its folder."""
     folder, _first, second = started(shell)
     end(shell, second)
     (folder / "queued.2").unlink()
     (folder / "queued.2.error").write_text("sbatch: error: Access/permission denied\n")
+    return folder
+
+
+@pytest.mark.parametrize("mode", [ActingMode.ENFORCE, ActingMode.ADVISE])
+def test_an_agent_that_may_act_queues_what_its_owners_jobs_could_not(shell, mode):
+    folder = refused(shell)
     queuer = QueuesRefused(Acting(mode=mode))
     queuer.cycle_ended(False, 0, 0)
     assert not (folder / "queued.2").exists(), "the cycle failed"
-    queuer.cycle_ended(True, 0, 0)
+    cycle = threading.Thread(target=queuer.cycle_ended, args=(True, 0, 0))  # as an agent's loop
+    cycle.start()
+    cycle.join()
     assert (folder / "queued.2").exists() is (mode is ActingMode.ENFORCE)
+
+
+def test_a_chain_that_an_agent_can_not_read_keeps_no_other_one_from_its_link(shell, caplog):
+    folder = refused(shell)
+    broken = folder.with_name("aaaaaaaaaa")
+    broken.mkdir()
+    for name in ("queued.1", "queued.2.error"):
+        (broken / name).write_text((folder / name).read_text())
+    QueuesRefused(Acting(mode=ActingMode.ENFORCE)).cycle_ended(True, 0, 0)
+    assert (folder / "queued.2").exists()
+    assert "chain aaaaaaaaaa: the next link can't be queued" in caplog.text

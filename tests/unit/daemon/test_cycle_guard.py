@@ -10,6 +10,7 @@ import pytest
 from mirage.config import RetentionConfig
 from mirage.daemon.cycle_guard import DAY_S, CycleGuard
 from mirage.daemon.metrics import Metrics
+from mirage.daemon.observers import Observer
 from mirage.domain import ChainState
 from mirage.errors import StoreError
 from mirage.store.repository import SqlStore
@@ -44,9 +45,8 @@ class Guard:
 
 
 def made(
-    store: SqlStore, cycles: Cycles, guard: Guard | None = None, metrics: Metrics | None = None
+    store: SqlStore, cycles: Cycles, guard: Guard | None = None, *observers: Observer
 ) -> CycleGuard:
-    observers = (metrics,) if metrics else ()
     return CycleGuard(
         cycles,  # type: ignore[arg-type]
         store,
@@ -114,3 +114,17 @@ def test_metrics_count_cycles_and_skipped_ones() -> None:
         for ok in ("true", "false")
     ] == [1, 1]
     assert metrics.registry.get_sample_value("mirage_cycle_seconds_count") == 2
+
+
+def test_an_observer_that_fails_keeps_neither_the_others_nor_the_next_cycle_from_their_turn(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Faulty(Observer):
+        def cycle_ended(self, succeeded: bool, seconds: float, now_s: int) -> None:
+            raise ValueError("a fault of ours")
+
+    metrics = Metrics("observe", "timer")
+    with SqlStore.open("sqlite://") as store:
+        assert made(store, Cycles(), Guard(), Faulty(), metrics).run()
+    assert metrics.registry.get_sample_value("mirage_cycles_total", {"ok": "true"}) == 1
+    assert "a fault of ours" in caplog.text
