@@ -80,14 +80,14 @@ class LinkStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandoverRecord:
-    """How a link was asked to end, as its successor wrote it. Times are Unix seconds of the
+    """How a link was asked to end, as whoever asked wrote it. Times are Unix seconds of the
     successor's node.
     """
 
     segment: int
     """Of the link that was asked."""
-    job_id: int
-    """Of the successor."""
+    job_id: int | None
+    """Of the successor; None: its owner asked it, with `mirage pause --now`."""
     asked_s: int | None
     """None: it could not be asked, or was to be left alone (`--handover-signal none`)."""
     grace_s: int | None
@@ -301,14 +301,15 @@ def reopen(folder: Path) -> None:
 def read_handover(folder: Path, segment: int) -> HandoverRecord | None:
     """How this link was asked to end; None: it was not."""
     record = read_record(folder / f"handover.{segment}")
-    if not record.get("job", "").isdecimal():
+    job = record.get("job", "")
+    if job != "pause" and not job.isdecimal():
         return None
     asked, grace, cut, gone = (
         _seconds(record.get(key, "")) for key in ("asked", "grace", "cut", "gone")
     )
     return HandoverRecord(
         segment=segment,
-        job_id=int(record["job"]),
+        job_id=None if job == "pause" else int(job),
         asked_s=asked,
         grace_s=grace,
         cut_s=cut,

@@ -87,15 +87,16 @@ def _table(*names: str) -> Table:
 
 def link_state(link: Json) -> str:
     """How a link stands, as people call it. One that its successor asked to end is handed over, near
-    its limit too. One of a service is starting until it is ready.
+    or past its limit too, and one that `mirage pause --now` did is paused: the exit code of neither
+    tells of a failure. One of a service is starting until it is ready.
     """
     if link["readiness"] in (Readiness.STARTING.value, Readiness.NEVER.value):
         return str(link["readiness"])
     record = link["handover"]
-    has_left = bool(record and record["asked"] and record["gone"])
-    # A server that is told to end may end with any exit code.
-    well = {JobState.COMPLETED.value, *([JobState.FAILED.value] if link["readiness"] else [])}
-    if link["cut_short_s"] or (has_left and link["state"] in well):
+    has_ended = link["state"] in (JobState.COMPLETED.value, JobState.FAILED.value)
+    if record and record["successor"] is None:
+        return "paused" if has_ended or link["state"] == JobState.CANCELLED.value else link["state"]
+    if link["cut_short_s"] or (record and record["asked"] and record["gone"] and has_ended):
         return "handed over"
     at_signal = link["state"] == JobState.FAILED.value and link["exit_code"] == USED_UP_EXIT
     return "at its signal" if at_signal else str(link["state"])

@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -234,6 +235,18 @@ def test_two_commands_at_the_same_time_queue_no_link_twice(shell, monkeypatch):
     assert shell.run("extend", CHAIN, "--segments=+1").returncode == 0
     assert held == [True]
     assert not is_held(folder / steering.STEERING_LOCK)
+
+
+def test_a_link_that_a_pause_asked_to_end_has_not_failed(shell):
+    folder, first, _second = started(shell)
+    (folder / "handover.1").write_text("job=pause\ngrace=300\n")
+    with shell.slurm.state() as state:
+        job = next(job for job in state["jobs"] if job["id"] == first)
+        job |= {"state": "FAILED", "end": state["now"]}
+    (link, _next) = report(shell)["links"]
+    assert (link["state"], link["handover"]["successor"]) == ("FAILED", None)
+    (row,) = re.findall(rf"^ *1 +{first} .*$", shell.run("status", CHAIN).stdout, re.MULTILINE)
+    assert " paused " in row
 
 
 def test_a_paused_chain_without_a_job_is_queued_again(shell):

@@ -238,7 +238,10 @@ def test_a_time_that_is_none_is_refused(every: str, capsys: pytest.CaptureFixtur
         (50, 60, {}, "handed over"),  # it ended near its limit, at its successor's signal
         (50, 60, {"state": "FAILED", "readiness": "ready"}, "handed over"),  # a server's SIGTERM
         (50, 60, {"state": "FAILED", "readiness": "never ready"}, "never ready"),
-        (50, 60, {"state": "FAILED"}, "FAILED"),
+        (50, 60, {"state": "FAILED", "exit_code": 143}, "handed over"),  # past its limit by seconds
+        (None, 60, {"state": "FAILED"}, "FAILED"),
+        (None, None, {"successor": None, "state": "FAILED"}, "paused"),  # mirage pause --now
+        (None, None, {"successor": None, "state": "RUNNING"}, "RUNNING"),  # it saves
         (50, 60, {"state": "RUNNING", "readiness": "starting"}, "starting"),
         (50, None, {}, "COMPLETED"),  # its successor ended first
         (None, 60, {}, "COMPLETED"),  # it was left alone: --handover-signal none
@@ -249,5 +252,6 @@ def test_a_time_that_is_none_is_refused(every: str, capsys: pytest.CaptureFixtur
 def test_a_link_that_left_for_its_successor_is_handed_over(
     asked: int | None, gone: int | None, more: Json, said: str
 ) -> None:
-    ended = link(1, "COMPLETED", handover={"asked": asked, "gone": gone}, nodes=1, submit=0) | more
+    record = {"asked": asked, "gone": gone, "successor": more.pop("successor", 102)}
+    ended = link(1, "COMPLETED", handover=record, nodes=1, submit=0) | more
     assert link_cells(ended)[2] == link_state(ended) == said
