@@ -481,6 +481,7 @@ class Run(NamedTuple):
     """As accounting has it: REQUEUED, PREEMPTED, NODE_FAIL."""
     exit_code: int = 0
     ready_s: int | None = None
+    down_s: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -507,6 +508,8 @@ class Link:
     """When this run of a service became ready, by its own word; 0: not yet, or never. None: it does
     not tell (and so do all others).
     """
+    down_s: int = 0
+    """For how long since then this run did not serve: its server died, and was started again."""
     exit_code: int = 0
     released_s: int | None = None
     """When this service let it into the queue; None: it did not."""

@@ -231,6 +231,11 @@ def ready_s(folder: Path, segment: int) -> int | None:
         return None
 
 
+def down_s(folder: Path, segment: int) -> int:
+    """For how long since it was ready this link of a service did not serve, as far as it has said."""
+    return _seconds(read_record(folder / f"ready.{segment}").get("down", "")) or 0
+
+
 def read_segments(folder: Path) -> int:
     """How many links the chain has at most now. InputError: the folder is damaged."""
     text = read_record(folder / CHAIN_RECORD).get("segments", "")

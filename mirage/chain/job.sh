@@ -37,7 +37,8 @@
 #                 job=pause: mirage pause --now asked
 #   ready.K       link K is ready since at=, else since its time of change, which is of the file system's clock. A training
 #                 program creates it as $MIRAGE_READY_FILE once it goes on where the last link stopped. A service creates
-#                 it, or this file does: by= (check, startup) tells why
+#                 it, or this file does: by= (check, startup) tells why. down=: seconds without a ready server since then,
+#                 since that one died and was started again
 #   unready.K     the service of link K was not ready in time, or died too often: link K gave up. The first line says which
 #   writer.G/     the one-writer lock: whoever makes the directory with the highest G may write. owner: segment=, job=
 #   paused        no further link begins its work; queued ones are held. mirage resume renames it to resumed
@@ -1035,7 +1036,7 @@ m_settle_check() { # before the script starts: sets m_stranger and m_patience
 m_is_ready() { # sets m_by, why
     m_by=check
     if [ -z "$m_health_port$m_health_command" ]; then
-        [ ! -e "$m_dir/ready.$m_seg" ] || return 0
+        [ ! -e "$m_dir/ready.$m_seg" ] || [ "$(m_touched)" = "${m_seen_ready:-never}" ] || return 0
         m_by=startup
         [ -z "$m_says_so" ] && [ "$(m_now)" -ge $((m_run_from + m_startup)) ]
         return
@@ -1095,19 +1096,41 @@ m_is_late() { # twice the start-up is over. Beside a link that serves, two sets 
 
 m_give_up() { m_write "unready.$m_seg" "$1" 2>/dev/null || :; } # REASON
 
+m_touched() { # when the script, or this file, said that it is ready
+    date -r "$m_dir/ready.$m_seg" +%s 2>/dev/null
+}
+
 m_note_ready() {
-    m_why="by=$m_by"
-    [ ! -e "$m_dir/ready.$m_seg" ] || m_why=$(cat "$m_dir/ready.$m_seg") # the script's own words
-    [ -n "$(m_read "ready.$m_seg" at)" ] || m_write "ready.$m_seg" "$m_why
-at=$(m_now)" 2>/dev/null || :
+    m_write_ready "$(m_now)"
     m_touch "$m_dir/.up.$m_job"
     m_look_back
     m_notify_interrupted "$(m_now)" &
 }
 
-m_tag_ready() { # so others see by this job's comment since when it is ready. Succeeds once it stands there
+# A service that is started again stays ready since its first time.
+m_write_ready() { # UNTIL: the record of readiness, with the seconds from the server's death until then
+    m_why="by=$m_by"
+    [ ! -e "$m_dir/ready.$m_seg" ] || m_why=$(sed -e '/^at=/d' -e '/^down=/d' "$m_dir/ready.$m_seg") # the script's own words
+    m_at=${m_ready_since:-$(m_read "ready.$m_seg" at)} m_down=$m_down_before
+    [ -z "$m_died" ] || [ "$1" -le "$m_died" ] || m_down=$((${m_down:-0} + $1 - m_died))
+    m_write "ready.$m_seg" "$m_why
+at=${m_at:-$1}${m_down:+
+down=$m_down}" 2>/dev/null || :
+}
+
+m_down_so_far() { sed -n 's/^down=\([1-9][0-9]\{0,6\}\)$/\1/p' "$m_dir/ready.$m_seg" 2>/dev/null | tail -n 1; }
+
+m_note_down() { # as this link ends: it died, and was not ready again before it ended or its successor took over
+    [ -n "$m_died" ] && [ ! -e "$m_dir/.up.$m_job" ] || return 0
+    m_until=$(m_read "handover.$m_seg" asked)
+    m_write_ready "${m_until:-$m_end}"
+    m_tag_ready || :
+}
+
+m_tag_ready() { # so others see by this job's comment since when it is ready, and for how long it was not since. Succeeds once it stands there
     m_tag=$(m_slurm squeue -h -a -j "$m_job" -o %k 2>/dev/null) || return 1
-    m_words=${m_tag%% -- *} m_at=$(m_ready_at "$m_seg") || return 0
+    m_words=${m_tag%% -- *} m_down=$(m_down_so_far) m_at=$(m_ready_at "$m_seg") || return 0
+    m_at=$m_at${m_down:+ down=$m_down}
     case $m_words in
         "mirage/1 chain=$m_chain seg=$m_seg/"*" ready=$m_at") return 0 ;;
         "mirage/1 chain=$m_chain seg=$m_seg/"*) ;;
@@ -1123,7 +1146,7 @@ m_starts_again() { # the user's service, which ended by itself with an error
     [ -z "$m_terms" ] && [ ! -e "$m_dir/unready.$m_seg" ] && ! m_is_over && ! m_is_paused || return 1
     m_read_last_writer
     [ "${m_owner_seg:-0}" -le "$m_seg" ] || return 1
-    m_ran=$(($(m_now) - m_run_from)) m_deaths=$((m_deaths + 1))
+    m_ran=$((m_end - m_run_from)) m_deaths=$((m_deaths + 1))
     [ ! -e "$m_dir/.up.$m_job" ] || [ "$m_ran" -lt "$m_min_runtime" ] || m_deaths=1
     m_why="the service ended with exit code $m_code after $m_ran s"
     if [ "$m_max_short" -gt 0 ] && [ "$m_deaths" -ge "$m_max_short" ]; then
@@ -1132,7 +1155,10 @@ m_starts_again() { # the user's service, which ended by itself with an error
         return 1
     fi
     m_say "$m_why: it is started again in this job"
-    m_before=$m_job m_before_seg=$m_seg m_end=$(m_now)
+    m_before=$m_job m_before_seg=$m_seg m_seen_ready=$(m_touched)
+    if [ -e "$m_dir/.up.$m_job" ]; then
+        m_ready_since=$(m_ready_at "$m_seg") m_down_before=$(m_down_so_far) m_died=$m_end
+    fi
     sleep 1
     ! m_must_end
 }
@@ -1399,6 +1425,7 @@ m_finish() { # HOW ARGUMENTS...
     m_notify_end
     [ -z "$m_stranded" ] || [ -z "$m_notify_command" ] ||
         m_notify failed "link $m_next could not be queued; mirage resume $m_chain does it" 0
+    m_note_down
     m_add_reason
     m_report_used_up "$1"
     rm -f "$m_dir/.sbatch.$m_job" "$m_dir/.up.$m_job"
@@ -1417,6 +1444,7 @@ m_main() { # SEGMENT PREDECESSOR ARGUMENTS...
     esac
     m_seg=$1 m_pred=$2 m_next=$(($1 + 1)) m_job=$SLURM_JOB_ID m_restart=${SLURM_RESTART_COUNT:-0} m_started=$(m_now)
     m_child='' m_before='' m_deaths=0 m_took_from='' m_queuer='' m_helper='' m_work='' m_look_at=0 m_swept='' m_at_signal='' m_cannot_wait='' m_unwritten='' m_saved='' m_stranded='' m_tagged='' m_left_steps=''
+    m_ready_since='' m_seen_ready='' m_died='' m_down_before='' # of a service that was started again
     shift 2
     m_watch_signals
     m_read_length
@@ -1446,6 +1474,7 @@ err=$(readlink "/proc/$$/fd/2")" || m_leave 143 "asked to end before the work be
     while :; do
         m_start "$@"
         m_wait
+        m_end=$(m_now)
         m_look_at_canary
         m_stop_helpers
         m_judge

@@ -21,14 +21,16 @@ class ChainProgress:
 
     wall_s: int
     interrupted_s: int
-    """Nothing of the chain ran, or no link of a service was ready."""
+    """Nothing of the chain ran, or no link of a service was ready, or its server was started again."""
     held_twice_s: int
     """Two links had their nodes at once."""
     handovers: int
     handover_s: int
     """Time lost by each handover; 0 of a service."""
     longest_gap_s: int = 0
-    """The longest of the interruptions."""
+    """The longest of the interruptions between runs. Of a server that was started again only the sum
+    over its run is known (`Link.down_s`).
+    """
 
     @property
     def goodput(self) -> float:
@@ -78,11 +80,12 @@ def chain_progress(
     last_s = max(end_s for _, end_s in held) if is_over else until_s
     spans = [*served, (last_s, last_s)]
     gaps = list(_gaps_s([*spans, *_pauses(links, last_s)]))
+    down_s = sum(run.down_s for run in runs)
     whole_s = max(end_s for _, end_s in held) - min(start_s for start_s, _ in held)
     covered_s = whole_s - sum(_gaps_s(held))
     return ChainProgress(
         wall_s=last_s - first_s - sum(_gaps_s(spans)) + sum(gaps),
-        interrupted_s=sum(gaps),
+        interrupted_s=sum(gaps) + down_s,
         held_twice_s=sum(end_s - start_s for start_s, end_s in held) - covered_s,
         handovers=len(held) - 1,
         handover_s=cost_s,

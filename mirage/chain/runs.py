@@ -21,6 +21,11 @@ def each_run(links: Iterable[Link]) -> list[Link]:
     return [run for link in in_order for run in link.each_run]
 
 
+def down_s(link: Link) -> int:
+    """For how long the link did not serve within its runs (`Link.down_s`)."""
+    return sum(run.down_s for run in link.each_run)
+
+
 def is_requeued(link: Link, job: Job) -> bool:
     """Whether Slurm has taken the link's job back into its queue since the link was seen."""
     # A link that is known from its folder alone has no submission of its own, but a start.
@@ -44,18 +49,20 @@ def was_held(job: Job, before: Link | None) -> bool:
     return job.is_held or bool(before and before.was_held)
 
 
-def ready_of(tag: ChainTag | None, start_s: int | None, before: Link | None) -> int | None:
-    """`Link.ready_s` of the run that started then. ``tag``: of the job's comment, which may be of an
+def ready_of(
+    tag: ChainTag | None, start_s: int | None, before: Link | None
+) -> tuple[int | None, int]:
+    """`Link.ready_s` and `Link.down_s` of the run that started then. ``tag``: of the job's comment, which may be of an
     earlier run, or from before the run was ready. ``before``: the link as it was known.
     """
     if start_s is None:
-        return None
+        return None, 0
     said_s = tag.ready_s if tag else None
-    if said_s is not None and said_s >= start_s:
-        return said_s
+    if tag and said_s is not None and said_s >= start_s:
+        return said_s, tag.down_s
     runs = before.each_run if before else ()
-    known_s = next((run.ready_s for run in runs if run.start_s == start_s), None)
-    return 0 if known_s is None and said_s is not None else known_s
+    known = next(((run.ready_s, run.down_s) for run in runs if run.start_s == start_s), (None, 0))
+    return (0, 0) if known[0] is None and said_s is not None else known
 
 
 def by_job(records: Iterable[Job]) -> Mapping[int, Sequence[Job]]:
@@ -69,6 +76,7 @@ def by_job(records: Iterable[Job]) -> Mapping[int, Sequence[Job]]:
 def link_after(link: Link, job: Job) -> Link:
     """The link with what Slurm says of its job's present run."""
     start_s = start_of(job, link)
+    ready_s, down_s = ready_of(parse_tag(job.comment), start_s, link)
     return replace(
         link,
         state=job.state,
@@ -77,7 +85,8 @@ def link_after(link: Link, job: Job) -> Link:
         eligible_s=job.eligible_s,
         start_s=start_s,
         end_s=job.end_s,
-        ready_s=ready_of(parse_tag(job.comment), start_s, link),
+        ready_s=ready_s,
+        down_s=down_s,
         exit_code=job.exit_code,
         reason=job.reason if job.is_pending else "",
         dependency=job.dependency if job.is_pending else "",

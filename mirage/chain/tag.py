@@ -16,6 +16,8 @@ without such a signal has none.
 of the two: not known. Of a service it is the start-up: from a link's start until it is ready.
 ``ready``: the Unix second at which this link of a service became ready, written by its own job; 0:
 not yet. A service without the word does not tell.
+``down``: for how many seconds since then it did not serve, since its server died and was started again
+in the same job.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ _WORDS = (
     r" ei=(?P<interruption>\d{1,7}(?:\.\d{1,6})?) eo=(?P<overlap>\d{1,7}(?:\.\d{1,6})?)"
     r"(?: lead=(?P<lead>[1-9]\d{0,4}))?(?: min=(?P<time_min>[1-9]\d{0,8}))?"
     r"(?: least=(?P<least>[1-9]\d{0,6}))?(?: up=(?P<up>\d{1,3}(?:\.\d{1,4})?))?"
-    r"(?: cost=(?P<cost>\d{1,7}))?(?: ready=(?P<ready>\d{1,10}))?"
+    r"(?: cost=(?P<cost>\d{1,7}))?(?: ready=(?P<ready>\d{1,10})(?: down=(?P<down>[1-9]\d{0,6}))?)?"
 )
 _TAG = re.compile(rf"{_WORDS}(?: -- .*)?", re.ASCII | re.DOTALL)
 _LENGTH = re.compile(
@@ -79,6 +81,8 @@ class ChainTag:
     """What a handover costs, or of a service its start-up; None: not known."""
     ready_s: int | None = None
     """When this link of a service became ready; 0: not yet, None: its job does not tell."""
+    down_s: int = 0
+    """For how long since then it did not serve."""
 
 
 @lru_cache(maxsize=1 << 14)
@@ -102,6 +106,7 @@ def parse_tag(comment: str) -> ChainTag | None:
         uptime=float(match["up"]) / 100 if match["up"] else None,
         handover_s=_number_or_none(match["cost"]),
         ready_s=_number_or_none(match["ready"]),
+        down_s=int(match["down"] or 0),
     )
     return tag if _is_sound(tag) else None
 
@@ -144,6 +149,7 @@ def format_tag(tag: ChainTag, comment: str = "") -> str:
         f" {format_wishes(tag.penalties, tag.lead_s, tag.time_min_s, tag.least_run_s, tag.uptime)}"
         + ("" if tag.handover_s is None else f" cost={tag.handover_s}")
         + ("" if tag.ready_s is None else f" ready={tag.ready_s}")
+        + (f" down={tag.down_s}" if tag.down_s else "")
         + (f" -- {comment}" if comment else "")
     )
 

@@ -118,6 +118,7 @@ def handover_record(handoff: Handoff, now_s: int) -> Json:
         "predecessor_started": before.start_s,
         "predecessor_ended": before.end_s,
         "interruption_s": handoff.interruption_s,
+        "down_s": before.down_s,
         "overlap_s": handoff.overlap_s,
         "cut_short_s": handoff.cut_short_s,
     }

@@ -26,7 +26,7 @@ _NEEDED = {
     "handover": _PAIR
     | {"nodes", "released", "entered", "started", "ready"}
     | {"predecessor_started", "predecessor_ended"}
-    | {"interruption_s", "overlap_s", "cut_short_s"},
+    | {"interruption_s", "down_s", "overlap_s", "cut_short_s"},
 }
 
 
@@ -64,7 +64,7 @@ class ServiceSums:
     wall_s: float = 0
     """From each predecessor's start until the next link was ready,"""
     down_s: float = 0
-    """and the part of it in which no link was ready."""
+    """and the part of it in which no link was ready, or a server was started again."""
     longest_gap_s: float = 0
     node_s: float = 0
     """Runs of the predecessors times their nodes,"""
@@ -84,7 +84,7 @@ class ServiceSums:
         return ServiceSums(
             handovers=self.handovers + 1,
             wall_s=self.wall_s + max(0, handover["ready"] - begin_s),
-            down_s=self.down_s + gap_s,
+            down_s=self.down_s + gap_s + handover["down_s"],
             longest_gap_s=max(self.longest_gap_s, gap_s),
             node_s=self.node_s + nodes * (handover["predecessor_ended"] - begin_s),
             twice_node_s=self.twice_node_s + nodes * handover["overlap_s"],

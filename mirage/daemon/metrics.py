@@ -57,7 +57,7 @@ class Metrics(Observer):
         self._decisions = self._counter("decisions", "Decisions", "policy", "action")
         self._releases = self._counter("releases", "Releases, by how they came out", "outcome")
         self._interruption_s = self._histogram(
-            "interruption_seconds", "Of each handover or requeue", GAPS_S
+            "interruption_seconds", "Of each handover or requeue, and in all within a run", GAPS_S
         )
         self._overlap_s = self._histogram("overlap_seconds", "Of each handover", GAPS_S)
         self._drift = self._gauge(
@@ -126,6 +126,8 @@ class Metrics(Observer):
         self._chains.set(active_chains)
         for handover in handovers:
             self._interruption_s.observe(handover.interruption_s)
+            if handover.predecessor.down_s:
+                self._interruption_s.observe(handover.predecessor.down_s)
             if not handover.is_requeue:
                 self._overlap_s.observe(handover.overlap_s)
 

@@ -13,7 +13,7 @@ from mirage.chain.durations import format_duration
 from mirage.chain.handoff import Handoff, handoffs
 from mirage.chain.length import in_words
 from mirage.chain.progress import chain_progress
-from mirage.chain.runs import each_run
+from mirage.chain.runs import down_s, each_run
 from mirage.chain.serving import Readiness, readiness
 from mirage.daemon.attention import attention, starting_words
 from mirage.daemon.restraint import Code, restraint_in
@@ -110,7 +110,7 @@ def _chain(chain: Chain, store: ChainStore, service: str, decides: bool) -> Json
         "service": _service(chain, links),
         "links": [
             _link(link, chain)
-            | _costs(costs[link.job_id])
+            | _costs(costs[link.job_id], down_s(link))
             | {
                 "let_in_by": let_in_by(link, by_job.get(link.predecessor_id or 0), service),
                 "cut_short_s": cut_short[link.job_id],
@@ -149,11 +149,14 @@ def _attention(chain: Chain, links: Sequence[Link], store: ChainStore) -> Json |
     return {"trouble": found.trouble.value, "words": found.words} if found else None
 
 
-def _costs(own: Sequence[Handoff]) -> Json:
-    """``own``: the handover to a link, and its own requeues."""
+def _costs(own: Sequence[Handoff], down_s: int) -> Json:
+    """``own``: the handover to a link, and its own requeues. ``down_s``: within its runs."""
     handovers = [handoff for handoff in own if not handoff.is_requeue]
     return {
-        "interruption_s": sum(handoff.interruption_s for handoff in own) if own else None,
+        "interruption_s": sum(handoff.interruption_s for handoff in own) + down_s
+        if own or down_s
+        else None,
+        "down_s": down_s,
         "overlap_s": sum(handoff.overlap_s for handoff in handovers) if handovers else None,
     }
 

@@ -500,6 +500,7 @@ def _closed_link(job: Job, tag: ChainTag, store: ChainStore) -> Link | None:
 def link_of(job: Job, tag: ChainTag, before: Link | None) -> Link:
     """The link as the queue shows it now."""
     start_s = start_of(job, before)
+    ready_s, down_s = ready_of(tag, start_s, before)
     return Link(
         chain_id=tag.chain_id,
         user=job.user,
@@ -514,7 +515,8 @@ def link_of(job: Job, tag: ChainTag, before: Link | None) -> Link:
         eligible_s=job.eligible_s,
         start_s=start_s,
         end_s=job.end_s,
-        ready_s=ready_of(tag, start_s, before),
+        ready_s=ready_s,
+        down_s=down_s,
         exit_code=job.exit_code,
         released_s=before.released_s if before else None,
         lead_s=tag.lead_s,

@@ -126,6 +126,7 @@ links = Table(
     Column("start_s", BigInteger),
     Column("end_s", BigInteger),
     Column("ready_s", BigInteger),
+    Column("down_s", Integer, nullable=False, server_default="0"),
     Column("exit_code", Integer, nullable=False),
     Column("released_s", BigInteger),
     Column("lead_s", Integer, nullable=False, server_default="0"),

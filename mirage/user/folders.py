@@ -14,6 +14,7 @@ from mirage.chain.folder import (
     LinkRecord,
     chain_folder,
     chains_folder,
+    down_s,
     is_chain_id,
     is_dismissed,
     is_paused,
@@ -257,6 +258,7 @@ def _link(
         start_s=int(start) if start else None,
         end_s=ended.end_s if ended else None,
         ready_s=(ready_s(folder, segment) or 0) if start and chain.mode is Mode.SERVICE else None,
+        down_s=down_s(folder, segment) if chain.mode is Mode.SERVICE else 0,
         exit_code=exit_code,
         dependency=f"afterany:{predecessor_id}" if waits else "",  # as it was submitted
     )

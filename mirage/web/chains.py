@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from mirage.chain.handoff import Handoff, handoffs
-from mirage.chain.runs import each_run
+from mirage.chain.runs import down_s, each_run
 from mirage.chain.serving import Readiness, readiness
 from mirage.daemon.attention import ChainAlert, Trouble, attention, rank
 from mirage.daemon.dismissed import Dismissed
@@ -80,6 +80,13 @@ class LinkRow:
     explanation: str
     let_in_by: str | None
     """`standing.let_in_by`."""
+
+    @property
+    def interruption_s(self) -> int | None:
+        """Before the link and within its runs; None: not known."""
+        return down_s(self.link) + (self.handoff.interruption_s if self.handoff else 0) or (
+            0 if self.handoff else None
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,6 +257,6 @@ def _row(
         words=in_words(chain, links),
         next=what_next(chain, links, store),
         attention=trouble,
-        interruption_s=sum(handoff.interruption_s for handoff in costs),
+        interruption_s=sum(handoff.interruption_s for handoff in costs) + sum(map(down_s, links)),
         overlap_s=sum(handoff.overlap_s for handoff in costs),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -128,12 +129,15 @@ def test_a_service_answers_through_handovers_and_soon_after_its_server_is_killed
     os.kill(pid, signal.SIGKILL)
     until(lambda: log_of(site, chain).count("3 serves") == 2, 60, "the server's second start")
     until(lambda: answers(port + 3), 60, "its answer")
+    until(lambda: site.job(jobs[2]).get("down"), 60, "the third link's word that it is back")
     client.stop_asked.set()
     client.join(30)
-    print(
-        f"silent {by_handovers_s} s in two handovers, {client.silent_s - by_handovers_s} s once killed"
-    )
+    killed_s = client.silent_s - by_handovers_s
+    said = site.run(ALICE, "mirage", "history", chain, "--json").stdout
+    told = json.loads(said)["chains"][0]["links"][2]["down_s"]
+    print(f"silent {by_handovers_s} s in two handovers, {killed_s} s once killed, history {told} s")
     assert by_handovers_s == 0
+    assert abs(told - killed_s) <= 3
     assert site.state(jobs[2]) == "RUNNING"
 
 

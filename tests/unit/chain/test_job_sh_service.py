@@ -7,6 +7,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -292,17 +293,33 @@ def test_an_interruption_lasts_until_a_service_is_ready(rig: Rig) -> None:
 # ---- A server that dies
 
 
+SAYS_SO = """
+trap 'echo "$MIRAGE_SEGMENT stops" >>trace; exit 0' TERM
+echo "$MIRAGE_SEGMENT starts" >>trace
+until [ -e healthy ]; do sleep 0.1; done
+: >"$MIRAGE_READY_FILE"
+while :; do sleep 0.1; done
+"""
+
+
 @every_shell
-def test_a_server_that_is_killed_starts_again_on_its_nodes(rig: Rig) -> None:
-    serve(
-        rig,
-        f"echo $$ >>pids\n{SERVER}",
-        health=Health(command="true", count=1),
-        failure=Failure(action="continue"),
-    )
+@pytest.mark.parametrize(
+    ("body", "health"),
+    [(SERVER, Health(command="[ -e healthy ]", count=1)), (SAYS_SO, Health(says_so=True))],
+    ids=["asked", "says so"],
+)
+def test_a_server_that_is_killed_starts_again_on_its_nodes(
+    rig: Rig, body: str, health: Health
+) -> None:
+    serve(rig, f"echo $$ >>pids\n{body}", health=health, failure=Failure(action="continue"))
+    (rig.root / "healthy").touch()
     link = rig.start(1, 11)
-    wait_until(lambda: (rig.folder / "ready.1").exists())
-    ready_s = (rig.folder / "ready.1").stat().st_mtime_ns
+    wait_until(lambda: list(rig.folder.glob(".up.*")))
+    ready_s = read_record(rig.folder / "ready.1")["at"]
+    with (rig.fake / "queue").open("w") as queue:
+        queue.write(f"11 RUNNING {TAG.format(1, 0)} ready={ready_s} -- mine\n")
+    (rig.root / "healthy").unlink()
+    died_s = time.time()
     os.kill(int((rig.root / "pids").read_text()), signal.SIGKILL)
     wait_until(lambda: trace(rig) == ["1 starts", "1 starts"])
     assert link.stderr
@@ -311,7 +328,15 @@ def test_a_server_that_is_killed_starts_again_on_its_nodes(rig: Rig) -> None:
     )  # after the shell's own
     assert "exit code 137" in line
     assert "it is started again in this job" in line
-    assert (rig.folder / "ready.1").stat().st_mtime_ns == ready_s, "the start-up is of the start"
+    time.sleep(2)  # away for so long at least
+    assert "down" not in read_record(rig.folder / "ready.1")
+    (rig.root / "healthy").touch()
+    wait_until(lambda: any(" down=" in line for line in rig.log("scontrol")))
+    record = read_record(rig.folder / "ready.1")
+    assert record["at"] == ready_s, "the start-up is of the start"
+    assert 2 <= int(record["down"]) <= time.time() - died_s + 1
+    words = f"ready={ready_s} down={record['down']}"
+    assert rig.log("scontrol")[-1] == f"update JobId=11 Comment={TAG.format(1, 0)} {words} -- mine"
     link.terminate()
     link.communicate(timeout=PATIENCE_S)
     assert trace(rig) == ["1 starts", "1 starts", "1 stops"], "told to end, it does not start again"

@@ -56,6 +56,12 @@ def test_a_service_is_up_from_the_first_readiness_while_a_link_is_ready():
     assert progress.goodput == pytest.approx(1 - 130 / 12_000)
 
 
+def test_a_service_is_not_up_while_a_server_is_started_again():
+    links = [replace(ready(1, 0, 100, 5000), down_s=86), replace(ready(2, 4900, 5010), down_s=14)]
+    progress = chain_progress(links, 10_100, start_up_s=60)
+    assert (progress.wall_s, progress.interrupted_s, progress.longest_gap_s) == (10_000, 110, 10)
+
+
 def test_a_service_that_does_not_tell_serves_from_its_start_up_on():
     links = [link(1, 0, 500), link(2, 500, None)]
     assert chain_progress(links, 1060, start_up_s=60).interrupted_s == 60

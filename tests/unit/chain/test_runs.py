@@ -139,15 +139,19 @@ def test_when_a_run_was_ready_is_its_jobs_word_and_stays_known_when_nobody_says_
     assert link_after(FIRST, said(running, 0)).ready_s == 0
     ready = link_after(FIRST, said(running, 40))
     assert ready.ready_s == 40
+    assert ready.down_s == 0
+    ready = link_after(ready, said(running, "40 down=86"))
     for comment in ("", "of my own", f"{TAG} ready=0"):
         assert link_after(ready, replace(WORKED, comment=comment)).ready_s == 40
+        assert link_after(ready, replace(WORKED, comment=comment)).down_s == 86
 
 
 def test_each_run_of_a_requeued_job_was_ready_at_a_time_of_its_own():
-    ready = replace(FIRST, ready_s=40)
+    ready = replace(FIRST, ready_s=40, down_s=5)
     again = record(1, S.RUNNING, 191, 220)
-    found = link_of_runs(ready, [WORKED, said(again, 40)], [ready])
+    found = link_of_runs(ready, [WORKED, said(again, "40 down=5")], [ready])
     assert [run.ready_s for run in found.each_run] == [40, 0]
+    assert [run.down_s for run in found.each_run] == [5, 0]
     found = link_of_runs(found, [WORKED, said(again, 260)], [found])
     assert [run.ready_s for run in found.each_run] == [40, 260]
     waits = link_of_runs(ready, [WORKED, said(WAITS, 40)], [ready])

@@ -79,6 +79,7 @@ def test_a_service_tells_its_up_time_its_start_up_and_when_this_link_was_ready()
     assert parse_tag(f"{words} -- mine") == tag
     assert submitted_tag(f"sbatch --comment='{words} -- mine' job.sh") == words
     assert parse_tag(f"{SOUND} ready=0") == replace(TAG, ready_s=0)
+    assert format_tag(replace(tag, down_s=86)) == f"{words} down=86"
 
 
 def test_the_first_link_has_no_predecessor() -> None:
@@ -146,6 +147,8 @@ def test_the_users_own_comment_follows_and_changes_nothing(comment: str) -> None
         f"{SOUND} ready=-1",
         f"{SOUND} ready=12345678901",
         f"{SOUND} ready=5 cost=5",
+        f"{SOUND} ready=5 down=-1",
+        f"{SOUND} down=5",
     ],
 )
 def test_anything_malformed_is_no_tag(comment: str) -> None:
@@ -163,6 +166,7 @@ def test_anything_malformed_is_no_tag(comment: str) -> None:
     st.integers(0, 65535),
     st.none() | st.integers(1, 10**6),
     st.none() | st.integers(0, 10**10 - 1),
+    st.integers(0, 10**7 - 1),
     st.text(),
 )
 def test_what_is_written_can_be_read_back(
@@ -176,6 +180,7 @@ def test_what_is_written_can_be_read_back(
     lead_s: int,
     uptime_ppm: int | None,
     ready_s: int | None,
+    down_s: int,
     comment: str,
 ) -> None:
     penalties = Penalties(micro_ei / 10**6, micro_eo / 10**6)
@@ -190,6 +195,7 @@ def test_what_is_written_can_be_read_back(
         lead_s=lead_s,
         uptime=None if uptime_ppm is None else uptime_ppm / 10**4 / 100,
         ready_s=ready_s,
+        down_s=down_s if ready_s is not None else 0,
     )
     assert parse_tag(format_tag(tag, comment)) == tag
 

@@ -37,7 +37,7 @@ def pair(number, at_s, wait_s, *, model=MODEL, reason="quantile: better now"):
     handover = {
         "kind": "handover", "at": at_s + wait_s, "released": at_s, "entered": at_s, "started": at_s + wait_s,
         "ready": at_s + wait_s, "predecessor_ended": at_s + 4 * H, "nodes": 1, "predecessor_started": 0,
-        "interruption_s": 0, "overlap_s": 0, "cut_short_s": 0,
+        "interruption_s": 0, "down_s": 0, "overlap_s": 0, "cut_short_s": 0,
     }  # fmt: skip
     return [about | decision, about | handover]
 

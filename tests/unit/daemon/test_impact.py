@@ -27,14 +27,14 @@ def decision(at_s, action="release", *, successor=2, held_back=None, waits=(1 * 
 
 def handover(
     *, successor=2, released=None, entered, started, ended, overlap=0, cut_short=0, nodes=2, at=None,
-    ready=None,
+    ready=None, down=0,
 ):  # fmt: skip
     ready = started if ready is None else ready
     return ABOUT | {
         "at": max(started, ended) if at is None else at, "kind": "handover", "successor": successor, "nodes": nodes,
         "released": released, "entered": entered, "started": started, "predecessor_started": 0,
         "ready": ready, "predecessor_ended": ended, "interruption_s": max(0, ready - ended), "overlap_s": overlap,
-        "cut_short_s": cut_short,
+        "cut_short_s": cut_short, "down_s": down,
     }  # fmt: skip
 
 
@@ -123,7 +123,8 @@ def test_services_have_an_up_time_a_longest_gap_and_node_hours_held_twice():
     found = of(
         decision(21 * H) | of_service,
         handover(
-            released=21 * H, entered=21 * H, started=22 * H, ready=23 * H, ended=23 * H, overlap=H
+            released=21 * H, entered=21 * H, started=22 * H, ready=23 * H, ended=23 * H, overlap=H,
+            down=900,
         ),
         decision(70 * H, successor=3) | of_service,
         handover(
@@ -134,12 +135,12 @@ def test_services_have_an_up_time_a_longest_gap_and_node_hours_held_twice():
         handover(successor=4, released=90 * H, entered=90 * H, started=99 * H, ended=91 * H),
     )  # fmt: skip
     services = found.services
-    assert (services.handovers, services.wall_s, services.down_s) == (2, 94.5 * H, 1800)
-    assert services.up_time == pytest.approx(1 - 0.5 / 94.5)
+    assert (services.handovers, services.wall_s, services.down_s) == (2, 94.5 * H, 2700)
+    assert services.up_time == pytest.approx(1 - 0.75 / 94.5)
     assert (services.longest_gap_s, services.twice_node_s) == (1800, 2 * H)
     assert found.as_json()["services"]["up_time"] == services.up_time
     assert (
-        "2 handovers of services: up for 99.47% of the time, the longest gap 30 min;"
+        "2 handovers of services: up for 99.21% of the time, the longest gap 30 min;"
         " 2.0 node-hours held twice (1.1%)." in sentences(found)
     )
     assert not any("of services" in line for line in sentences(of()))

@@ -155,13 +155,14 @@ def test_a_link_comes_back_as_it_was_saved(followed: ChainStore) -> None:
         start_s=3,
         end_s=4,
         ready_s=2**33,
+        down_s=86,
         was_held=True,
         exit_code=137,
         released_s=5,
         lead_s=300,
         reason="",
         dependency="after:11",
-        runs=(RUN, RUN._replace(start_s=9, state=JobState.PREEMPTED, ready_s=11)),
+        runs=(RUN, RUN._replace(start_s=9, state=JobState.PREEMPTED, ready_s=11, down_s=7)),
     )
     followed.save_link(full)
     assert followed.links("alice", "c1") == [full]

@@ -84,6 +84,7 @@ def _create_links() -> None:
         sa.Column("begin_s", sa.BigInteger),
         sa.Column("runs", sa.Text, nullable=False, server_default=""),
         sa.Column("ready_s", sa.BigInteger),
+        sa.Column("down_s", sa.Integer, nullable=False, server_default="0"),
         sa.Column("was_held", sa.Boolean, nullable=False, server_default=sa.false()),
         sa.PrimaryKeyConstraint("user", "chain_id", "job_id", name="pk_links"),
         sa.ForeignKeyConstraint(
