@@ -100,7 +100,7 @@ def test_on_an_idle_queue_a_service_answers_through_its_handovers(site, service)
     print(f"silent for {client.answers.silences_s} s\n{explained}")
     assert all(silence <= 2 for silence in client.answers.silences_s)
     assert report["service"]["down_s"] == 0
-    assert "a link is ready 20 s after its start" in explained
+    assert "A link is ready 20 s after its start" in explained
 
 
 def metrics(port):

@@ -88,7 +88,7 @@ def _weighed(observation: Observation, forecast: Forecast | None) -> Advice:
     release, why = _choice(observation, forecast, lefts_s, length_s)
     return Advice(
         action=Action.RELEASE if release else Action.WAIT,
-        reason=f"{forecast.words}; {why}; {_end(observation)}",
+        reason=". ".join([forecast.words, why, _end(observation)]),
         wait_p10_s=forecast.law.quantile(0.1),
         wait_p50_s=forecast.law.quantile(0.5),
         wait_p90_s=forecast.law.quantile(0.9),
@@ -106,16 +106,20 @@ def _choice(
     early_s = remaining_s - (1 - LEAST_RUN) * length_s
     if early_s > 0 and law.share_above(early_s) < 0.5:
         early = format_duration(early_s)
-        return False, f"it would probably start within {early}, which is too soon"
+        return False, (
+            "A release now would probably come too soon: its predecessor should first run for another"
+            f" {early}"
+        )
     if forecast.exceeds_known:
-        return True, "more work is queued than any of them found, so it may wait longer than all"
+        return True, "More work is queued than any of them found, so it may wait longer than all"
     later_s = [(left_s - observation.step_s, share) for left_s, share in lefts_s]
     chance = sum(share * law.share_above(left_s) for left_s, share in later_s)
     down_s = _down_s(law, later_s)
     allowed_s = (1 - (observation.uptime or 0)) * length_s
     return down_s > allowed_s or chance > 0.5, (
-        f"a decision later the service would be down for {format_duration(down_s)} in the mean"
-        f" ({chance:.0%} of the cases), and a link may lose {format_duration(allowed_s)}"
+        f"A release {format_duration(observation.step_s)} from now would leave the service down"
+        f" for {format_duration(down_s)} on average. The wanted up-time allows each link"
+        f" {format_duration(allowed_s)}. The chance of being down at all would be {chance:.0%}"
     )
 
 
@@ -127,12 +131,12 @@ def _down_s(law: WaitLaw, lefts_s: Sequence[_Left]) -> float:
 
 
 def _end(observation: Observation) -> str:
-    """How far the end is, and by when the successor must have started."""
+    """How far the end is, and when after its start a successor serves, as sentences."""
     start_up = format_duration(observation.handover_s)
     known = "" if observation.is_handover_known else " (assumed)"
     end = (
-        "its predecessor waits itself"
+        "Its predecessor waits itself"
         if observation.remaining_s is None
-        else end_is_away(observation)
+        else end_is_away(observation).replace("its", "Its", 1)
     )
-    return f"{end}, and a link is ready {start_up} after its start{known}"
+    return f"{end}. A link is ready {start_up} after its start{known}"
