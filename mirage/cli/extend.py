@@ -16,7 +16,7 @@ from mirage.domain import Job
 from mirage.errors import InputError
 from mirage.user.chain_names import resolve_chain
 from mirage.user.lengthening import move_then, wanted
-from mirage.user.steering import Steering, links
+from mirage.user.steering import START_AGAIN, Steering, links
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     chain = Steering.of(args.chain)
     over = over_marker(chain.folder)
     if over is None or not is_used_up(over):
-        chain.refuse_if_over("start it again with mirage-submit")
+        chain.refuse_if_over(START_AGAIN)
     jobs, before = chain.first_jobs(), in_words(chain.length, chain.segments)
     if not jobs and over is None and chain.started < chain.segments:
         raise InputError(

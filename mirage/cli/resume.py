@@ -6,12 +6,12 @@ import argparse
 import itertools
 import time
 
-from mirage.chain.folder import is_paused, mark_resumed
+from mirage.chain.folder import is_paused, is_used_up, mark_resumed, over_marker
 from mirage.cli.chain_argument import add_chain
 from mirage.errors import InputError
 from mirage.user.chain_names import resolve_chain
 from mirage.user.ending import ROUNDS
-from mirage.user.steering import LAST_LINK_S, Steering, links
+from mirage.user.steering import LAST_LINK_S, START_AGAIN, Steering, links
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,9 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     args.chain = resolve_chain(args.chain)
     chain = Steering.of(args.chain)
-    chain.refuse_if_over(
-        "there is nothing to resume; more links: mirage extend --segments +1; another chain: mirage-submit"
-    )
+    over = over_marker(chain.folder)
+    more = f"more links: mirage extend {args.chain} --segments +1"
+    chain.refuse_if_over(more if over and is_used_up(over) else START_AGAIN)
     jobs, was_paused = chain.first_jobs(), is_paused(chain.folder)
     if not jobs and chain.started >= chain.segments:
         raise InputError(

@@ -118,7 +118,10 @@ def _verdict(chain: Chain, last: Link, queued: Sequence[Link]) -> tuple[ChainSta
     if (is_cut or last.state is JobState.NODE_FAIL) and queued:
         return ChainState.CANCELLED, f"{where} ended with {how} and its successor was cancelled"
     is_alone = not queued and last.segment < chain.segments
-    alone = f" and had queued no successor ({_remedy(chain)})" if is_alone else ""
+    # Only the chain's folder tells whether its own job ended it, which is final, or was killed.
+    alone = (
+        f" and had queued no successor ({_remedy(chain)}, else mirage-submit)" if is_alone else ""
+    )
     return (
         ChainState.FAILED,
         f"{where} ended with {last.state.value}, exit code {last.exit_code}{alone}",

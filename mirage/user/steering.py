@@ -47,6 +47,8 @@ missing.
 LAST_LINK_S = 60
 """A link whose script has ended may stay in Slurm's queue for so long: an epilog, steps that save.
 """
+START_AGAIN = "start it again with mirage-submit"
+"""What goes on with a chain that can't be extended nor resumed."""
 
 
 @dataclass(frozen=True)
@@ -190,8 +192,7 @@ class Steering:
         starts = read_starts(self.folder)
         if not alive and not starts:
             raise InputError(
-                f"chain {self.chain_id}: no link has started and none is queued: start it again"
-                " with mirage-submit"
+                f"chain {self.chain_id}: no link has started and none is queued: {START_AGAIN}"
             )
         before, job_id = (
             max(alive) if alive else max((start.segment, start.job_id) for start in starts.values())
@@ -236,7 +237,7 @@ class Steering:
         while True:
             over, jobs = over_marker(self.folder), self.jobs()
             if over and not is_used_up(over):
-                self.refuse_if_over("start it again with mirage-submit")
+                self.refuse_if_over(START_AGAIN)
             is_ending = all(job.state is JobState.COMPLETING for job in jobs)
             if not jobs or (over is None and not is_ending):
                 if not jobs:

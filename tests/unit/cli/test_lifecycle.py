@@ -427,7 +427,7 @@ def test_a_chain_that_is_over_says_what_to_do(shell):
     for words, said in (
         (["extend", CHAIN, "--segments=9"], "start it again with mirage-submit"),
         (["pause", CHAIN], "nothing to pause"),
-        (["resume", CHAIN], "nothing to resume"),
+        (["resume", CHAIN], "start it again with mirage-submit"),
     ):
         done = shell.run(*words)
         assert (done.returncode, "it has converged" in done.stderr, said in done.stderr) == (
@@ -435,6 +435,9 @@ def test_a_chain_that_is_over_says_what_to_do(shell):
             True,
             True,
         ), done
+    (folder / "done").write_text("all 2 links have run\n")
+    more = f"more links: mirage extend {CHAIN} --segments +1"
+    assert more in shell.run("resume", CHAIN).stderr
     (folder / "done").unlink()
     assert (
         f"`mirage resume {CHAIN}` queues the next one"

@@ -83,7 +83,11 @@ S = JobState
             "before any link started",
         ),
         ([link(1, S.NODE_FAIL)], ChainState.FAILED, "NODE_FAIL"),
-        ([link(2, S.TIMEOUT)], ChainState.FAILED, "had queued no successor"),
+        (
+            [link(2, S.TIMEOUT)],
+            ChainState.FAILED,
+            "had queued no successor (to go on: mirage resume abc123, else mirage-submit)",
+        ),
         (
             [link(3, S.FAILED, exit_code=USED_UP_EXIT)],
             ChainState.USED_UP,
