@@ -377,8 +377,8 @@ m_mail_no_failure() { # Slurm's mail goes by exit codes, and this link did not f
     esac
 }
 
-m_leave_if_over() {
-    if m_is_over; then
+m_leave_if_over() { # but a service that is ready goes on: the link before it may have ended already
+    if [ -z "$m_serves" ] && m_is_over; then
         m_follow_up
         m_cancel_rest
         m_notify_end
@@ -410,6 +410,7 @@ m_requeue_held() ( # Slurm then tells every process of this job to end: not thes
 )
 
 m_leave_if_broken() { # the link before may have been unable to say so
+    [ -z "$m_serves" ] || return 0
     m_verdict $((m_seg - 1))
     [ -z "$m_reason" ] || m_mark failed "$m_reason"
     m_leave_if_over
@@ -1078,7 +1079,9 @@ m_watch_service() { # beside the user's script
         [ -n "$m_late" ] || [ "$(m_now)" -lt $((m_run_from + m_patience)) ] || m_is_late
         sleep "$m_health_interval"
     done
+    m_serves=1
     m_note_ready
+    m_tag_ready || : # before the link before has had its time to end
     [ -n "$m_took" ] || m_take_over
     until m_tag_ready; do sleep 20; done
 }
@@ -1444,7 +1447,7 @@ m_main() { # SEGMENT PREDECESSOR ARGUMENTS...
     esac
     m_seg=$1 m_pred=$2 m_next=$(($1 + 1)) m_job=$SLURM_JOB_ID m_restart=${SLURM_RESTART_COUNT:-0} m_started=$(m_now)
     m_child='' m_before='' m_deaths=0 m_took_from='' m_queuer='' m_helper='' m_work='' m_look_at=0 m_swept='' m_at_signal='' m_cannot_wait='' m_unwritten='' m_saved='' m_stranded='' m_tagged='' m_left_steps=''
-    m_ready_since='' m_seen_ready='' m_died='' m_down_before='' # of a service that was started again
+    m_serves='' m_ready_since='' m_seen_ready='' m_died='' m_down_before='' # of a service that was started again
     shift 2
     m_watch_signals
     m_read_length

@@ -257,6 +257,28 @@ def test_the_tag_tells_since_when_a_link_is_ready(rig: Rig, before: int, own: st
     )
 
 
+DRAINS = r"""
+trap 'echo "$MIRAGE_SEGMENT drains" >>trace; while [ ! -e drained ]; do sleep 0.1; done; exit 0' TERM
+echo "$MIRAGE_SEGMENT starts" >>trace
+while :; do sleep 0.1; done
+"""
+
+
+def test_a_link_that_is_ready_serves_on_and_says_so_while_the_link_before_drains(rig: Rig) -> None:
+    """`mirage done` lets the running link finish, and that is the one that is ready."""
+    serve(rig, DRAINS, health=Health(command="[ $MIRAGE_SEGMENT = 2 ]", count=1))
+    link = started(rig)
+    wait_until(lambda: "1 drains" in trace(rig))
+    assert any(line.startswith("update JobId=12 ") for line in rig.log("scontrol"))
+    (rig.folder / "done").write_text("mirage done\n")
+    asked = len(rig.log("squeue"))
+    wait_until(lambda: len(rig.log("squeue")) > asked + 1)  # link 2 looks at the chain, then there
+    (rig.root / "drained").touch()
+    wait_until(lambda: read_record(rig.folder / "writer.2" / "owner").get("segment") == "2")
+    assert link.poll() is None
+    assert "2 drains" not in trace(rig)
+
+
 def test_the_tag_tells_the_start_up_that_the_chains_own_links_took(rig: Rig) -> None:
     serve(rig, "true", handover=Handover(cost_s=900))
     for segment, (start_s, ready_s) in {5: (1000, 1100), 6: (2000, 2300)}.items():
