@@ -10,9 +10,13 @@ that keeps the share is right. It is made as soon as one at the next decision po
 expected to leave the service down for more than a link's part of the time that the owner allows, or
 would more likely than not be late at all.
 
-Where waits are about as long as links no release keeps the share. Then two bounds hold. A successor
-that would more likely than not start before its predecessor has run for `LEAST_RUN` is not let in:
-each handover then costs a link, and the next one may wait as long. And while the predecessor waits
+A burst makes waits grow beyond all that the forecast knows. So where waits are long beside the time
+that a link may lose (`MANY`), the successor enters the queue when its predecessor has `LATEST` of its
+run left, at the latest. Before that, one that would more likely than not start before its predecessor
+has run for `LEAST_RUN` is not released: each handover then costs a link, and the next one may wait as
+long.
+
+Where waits are about as long as links no release keeps the share. While the predecessor waits
 itself, a further successor follows it after `STAGGER`, so that starts come about that often.
 """
 
@@ -35,6 +39,10 @@ LEAST_RUN = 1 / 2
 """Of a link's length: a successor that would more likely start before its predecessor is that old
 is not released.
 """
+LATEST = 3 / 5
+"""Of a link's length: with so much left the successor enters the queue, where waits are long."""
+MANY = 20
+"""Waits are long where one in ten is longer than so many times what a link may lose."""
 MARGIN = 1.2
 """Waits come in bursts, so the next one is taken to last so many times as long as the law says."""
 STAGGER = 2 / 5
@@ -103,6 +111,9 @@ def _choice(
     """Whether it is released now, and why. ``lefts_s``: until it must have started."""
     law = WaitLaw(MARGIN * forecast.law.waits_s, forecast.law.shares)
     remaining_s = length_s if observation.remaining_s is None else observation.remaining_s
+    allowed_s = (1 - (observation.uptime or 0)) * length_s
+    if remaining_s <= LATEST * length_s and forecast.law.quantile(0.9) > MANY * allowed_s:
+        return True, f"Waits may grow, and its predecessor has {LATEST:.0%} of its run left at most"
     early_s = remaining_s - (1 - LEAST_RUN) * length_s
     if early_s > 0 and law.share_above(early_s) < 0.5:
         early = format_duration(early_s)
@@ -115,7 +126,6 @@ def _choice(
     later_s = [(left_s - observation.step_s, share) for left_s, share in lefts_s]
     chance = sum(share * law.share_above(left_s) for left_s, share in later_s)
     down_s = _down_s(law, later_s)
-    allowed_s = (1 - (observation.uptime or 0)) * length_s
     return down_s > allowed_s or chance > 0.5, (
         f"A release {format_duration(observation.step_s)} from now would leave the service down"
         f" for {format_duration(down_s)} on average. The wanted up-time allows each link"

@@ -54,7 +54,7 @@ class MatrixHistory(History):
     def matrices(self, pairs: Sequence[JobPair], now_s: int) -> Vectors:
         return self._matrix[None]
 
-    def known(self, now_s: int) -> float:
+    def known(self, now_s: int, every_s: int = 0) -> float:
         return 1.0
 
 
