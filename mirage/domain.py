@@ -383,6 +383,15 @@ class Penalties:
     overlap: float = 1.0
 
 
+def wanted_uptime(mode: Mode, penalties: Penalties, named: float | None) -> float | None:
+    """A service's target, a share, of which its owner may have ``named`` one. None: a training
+    chain, or a service whose owner weighs by penalties.
+    """
+    if mode is Mode.TRAIN or penalties != Penalties():
+        return None
+    return UPTIME if named is None else named
+
+
 @dataclass(frozen=True, slots=True)
 class RunLaw:
     """A distribution of a link's run time, with finitely many values."""

@@ -10,7 +10,7 @@ from typing import Any
 from rich.markup import escape
 
 from mirage.cli.chain_argument import add_chain
-from mirage.cli.table import console, costs_table, duration, heading, remarks
+from mirage.cli.table import console, costs_table, duration, heading, remarks, wanted_words
 from mirage.daemon.report import SHOWN, is_news
 from mirage.user.chain_names import resolve_chain
 from mirage.user.sources import find_chains
@@ -55,10 +55,9 @@ def _up(report: dict[str, Any]) -> str:
     service = report["service"]
     if not service or service["uptime"] is None:
         return ""
-    wanted = f" (wanted: {service['wanted']:.2%})" if service["wanted"] else ""
     return (
-        f"; up for {service['uptime']:.2%}{wanted} of {duration(service['wall_s'])}, never away for"
-        f" longer than {duration(service['longest_gap_s'])}"
+        f"; up for {service['uptime']:.2%}{wanted_words(service)} of {duration(service['wall_s'])},"
+        f" never away for longer than {duration(service['longest_gap_s'])}"
     )
 
 

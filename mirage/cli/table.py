@@ -50,7 +50,7 @@ def heading(report: Json) -> str:
     known = f": {escape(what)}" if what else ""
     ran = f"ran {format_duration(report['ran_s'])}"
     service = report["service"]
-    up = f", up {service['uptime']:.2%}" if service and service["uptime"] is not None else ""
+    up = f", {_up(service)}{wanted_words(service)}" if service else ""
     length = (
         f", to run {report['length']}" if "until" in report["length"] else f" of {report['length']}"
     )
@@ -58,6 +58,15 @@ def heading(report: Json) -> str:
         f"[bold]chain {report['chain']}[/] {report['state']} ({report['mode']},"
         f" {escape(report['user'])}, {ran}{length}{up}){known}"
     )
+
+
+def _up(service: Json) -> str:
+    return "not ready yet" if service["uptime"] is None else f"up {service['uptime']:.2%}"
+
+
+def wanted_words(service: Json) -> str:
+    """The share of the time that a service should be up, as ` (wanted: 99.9%)`; empty: none."""
+    return f" (wanted: {100 * service['wanted']:.5g}%)" if service["wanted"] else ""
 
 
 def states_table(report: Json, most: int | None = None) -> Table:

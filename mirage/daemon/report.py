@@ -7,6 +7,7 @@ from __future__ import annotations
 import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from mirage.chain.durations import format_duration
@@ -34,7 +35,9 @@ from mirage.domain import (
     Decision,
     Intent,
     Link,
+    Penalties,
     ReleaseOutcome,
+    wanted_uptime,
 )
 from mirage.errors import InputError
 from mirage.ports import ChainStore
@@ -103,10 +106,7 @@ def _chain(chain: Chain, store: ChainStore, service: str, decides: bool) -> Json
         "mode": chain.mode.value,
         "created": chain.created_s,
         "updated": chain.updated_s,
-        "penalties": {
-            "interruption": chain.penalties.interruption,
-            "overlap": chain.penalties.overlap,
-        },
+        "penalties": None if chain.penalties == Penalties() else asdict(chain.penalties),
         "service": _service(chain, links),
         "links": [
             _link(link, chain)
@@ -131,7 +131,7 @@ def _service(chain: Chain, links: Sequence[Link]) -> Json | None:
     found = chain_progress(links, int(time.time()), start_up_s=chain.start_up_s)
     return {
         "uptime": found.goodput if found.wall_s else None,
-        "wanted": chain.uptime,
+        "wanted": wanted_uptime(chain.mode, chain.penalties, chain.uptime),
         "wall_s": found.wall_s,
         "down_s": found.interrupted_s,
         "longest_gap_s": found.longest_gap_s,

@@ -21,7 +21,6 @@ from mirage.chain.runs import is_requeued, ready_of, start_of, was_held, with_pa
 from mirage.chain.tag import ChainTag, may_be_link, parse_tag
 from mirage.daemon.chain_end import is_job_of
 from mirage.domain import (
-    UPTIME,
     Action,
     Chain,
     ChainState,
@@ -29,10 +28,10 @@ from mirage.domain import (
     Job,
     Link,
     Mode,
-    Penalties,
     RunLaw,
     Snapshot,
     assumed_handover_s,
+    wanted_uptime,
 )
 from mirage.ports import Advice, BatchPolicy, ChainStore, Clock, Observation, Policy, Store
 from slurm_sim.seconds import DAY_S
@@ -268,10 +267,7 @@ class _Pair(NamedTuple):
 
     @property
     def uptime(self) -> float | None:
-        """A service's target; None for training, and where the owner weighs by penalties."""
-        if self.tag.mode is Mode.TRAIN or self.tag.penalties != Penalties():
-            return None
-        return UPTIME if self.tag.uptime is None else self.tag.uptime
+        return wanted_uptime(self.tag.mode, self.tag.penalties, self.tag.uptime)
 
 
 def _with_pasts(

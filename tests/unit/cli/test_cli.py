@@ -379,8 +379,9 @@ def test_a_service_is_told_by_what_its_folder_says_of_its_readiness(shell):
     assert report["totals"]["interruption_s"] == report["service"]["down_s"] == 40
     assert (report["service"]["wall_s"], report["service"]["longest_gap_s"]) == (195, 20)
     told = shell.run("history", "--all").stdout
-    assert "up for 79.49% of 3 min 15 s, never away for longer than 20 s" in told
-    assert "up 79.49%" in shell.run("status", "--all").stdout
+    assert "up for 79.49% (wanted: 99.9%) of 3 min 15 s, never away for longer than 20 s" in told
+    assert "up 79.49% (wanted: 99.9%)" in shell.run("status", "--all").stdout
+    assert (report["penalties"], report["service"]["wanted"]) == (None, 0.999)
 
 
 def test_cancel_ends_successor_and_running_link(shell):
