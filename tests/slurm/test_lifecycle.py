@@ -131,7 +131,7 @@ def test_a_chain_grows_while_its_last_link_runs_and_after_it_ended(site, tmp_pat
 
 def test_a_paused_chain_keeps_its_place_and_goes_on(site, service):
     script = site.script(ALICE, "work.sh", WORK)
-    service.configure(lead_s=1)  # it lets nothing in early here
+    service.configure(policy="reactive")
     with service.running():
         again, (stubborn, _) = site.submit_chain(ALICE, "--segments=2", "--no-requeue", script)
         chain, (first, second) = site.submit_chain(ALICE, "--segments=3", script)
