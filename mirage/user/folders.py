@@ -130,14 +130,18 @@ def _add_markers(reports: list[Json], user: str) -> None:
             _add_pause(report, folder)
             continue
         state, reason = marker
-        if report["state"] != ChainState.ACTIVE.value:
+        is_ending = report["state"] == ChainState.ACTIVE.value
+        if not is_ending:
             report |= {"state": state, "reason": reason}
         logs = (
             f"; what it wrote: mirage logs {report['chain']}"
             if state == ChainState.FAILED.value
             else ""
         )
-        report["next"] = f"No further link: {reason}{logs}"
+        until = (
+            ". The chain is active until its last job is seen to have ended" if is_ending else ""
+        )
+        report["next"] = f"No further link: {reason}{logs}{until}"
 
 
 def _add_pause(report: Json, folder: Path) -> None:

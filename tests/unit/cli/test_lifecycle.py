@@ -212,6 +212,9 @@ def test_the_status_of_a_failed_chain_says_where_its_output_is(shell):
     folder, first, second = started(shell)
     (folder / "failed").write_text("link 1 ended with exit code 126\n")
     end(shell, second)
+    ending = report(shell)
+    until = f"mirage logs {CHAIN}. The chain is active until its last job is seen to have ended"
+    assert (ending["state"], until in ending["next"]) == ("active", True), ending["next"]
     end(shell, first)
     said = shell.run("status", CHAIN).stdout.replace("\n", " ")
     assert f"exit code 126; what it wrote: mirage logs {CHAIN}" in said
