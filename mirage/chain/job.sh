@@ -30,7 +30,7 @@
 #                 signal before it, scancel, requeue, preemption), paused (mirage pause --now asked it to),
 #                 early (a signal before its work began). swept=1: Slurm ended or requeued the job, so some of
 #                 its processes may still be at it; then reason= is Slurm's, if it says one. steps=1: its script left
-#                 job steps, which may be at it too. A link that was killed outright leaves none.
+#                 job steps, which may be at it too. beside=J: link J of the service was ready, and ran on. A link that was killed outright leaves none.
 #   handover.K    job= of the successor that asks link K to end, grace= (seconds), asked=; gone= once it has ended;
 #                 cut=, by= where that took too long and it was cancelled (by: grace, max-overlap); to=, the number of the
 #                 successor whose script started.
@@ -39,7 +39,8 @@
 #                 program creates it as $MIRAGE_READY_FILE once it goes on where the last link stopped. A service creates
 #                 it, or this file does: by= (check, startup) tells why. down=: seconds without a ready server since then,
 #                 since that one died and was started again
-#   unready.K     the service of link K was not ready in time, or died too often: link K gave up. The first line says which
+#   unready.K     the service of link K was never ready, or died too often: link K gave up, or ran to its end so. The first
+#                 line says which
 #   writer.G/     the one-writer lock: whoever makes the directory with the highest G may write. owner: segment=, job=
 #   paused        no further link begins its work; queued ones are held. mirage resume renames it to resumed
 #   done, failed, cancelled    the chain is over; the first line says why
@@ -281,6 +282,7 @@ m_failed() { # SEGMENT: ended by itself, with an error
 }
 
 m_short() { # SEGMENT: ended too soon. Without a record (out of memory, say) the next link's start tells
+    ! m_was_beside "$1" || return 1
     [ ! -e "$m_dir/unready.$1" ] || return 0
     m_kind=$(m_read "link.$1" how) m_from=$(m_read "link.$1" work) m_to=$(m_read "link.$1" end)
     case $m_kind in
@@ -295,6 +297,8 @@ m_short() { # SEGMENT: ended too soon. Without a record (out of memory, say) the
     [ -n "$m_from" ] && [ -n "$m_to" ] && [ $((m_to - m_from)) -lt "$m_min_runtime" ] || return 1
     [ "$m_kind" = exit ] || ! m_was_taken "$1"
 }
+
+m_was_beside() { [ -n "$(m_read "link.$1" beside)" ]; } # SEGMENT: another link served as it ended: nothing was lost
 
 m_was_taken() { # SEGMENT: Slurm took its nodes, by preemption, a failed node or its limit: no fault of the script
     m_ended=$(m_read "start.$1" job)
@@ -325,7 +329,7 @@ m_verdict() { # SEGMENT, which has ended: sets m_reason, why the chain must stop
         esac
     fi
     [ -z "$m_reason" ] && [ "$m_max_short" -gt 0 ] && [ "$1" -lt "$m_segments" ] || return 0
-    [ "$(m_in_a_row m_short "$1")" -lt "$m_max_short" ] ||
+    [ "$(m_in_a_row m_short "$1")" -lt "$m_max_short" ] || m_another_serves ||
         m_reason="crash loop: $m_max_short links in a row (--max-short) ran for less than $m_min_runtime s each (--min-runtime)$(
             ! m_is_service || echo ", or did not become ready"
         )"
@@ -1152,18 +1156,45 @@ m_starts_again() { # the user's service, which ended by itself with an error
     m_ran=$((m_end - m_run_from)) m_deaths=$((m_deaths + 1))
     [ ! -e "$m_dir/.up.$m_job" ] || [ "$m_ran" -lt "$m_min_runtime" ] || m_deaths=1
     m_why="the service ended with exit code $m_code after $m_ran s"
+    m_pause_s=$((m_deaths <= 3 ? 1 << 2 * (m_deaths - 1) : 60))
     if [ "$m_max_short" -gt 0 ] && [ "$m_deaths" -ge "$m_max_short" ]; then
         m_say "$m_why, $m_deaths times in a row too soon (--max-short, --min-runtime): this link gives up"
         m_give_up "$m_why"
         return 1
     fi
-    m_say "$m_why: it is started again in this job"
+    m_say "$m_why: it is started again in this job, in $m_pause_s s"
     m_before=$m_job m_before_seg=$m_seg m_seen_ready=$(m_touched)
     if [ -e "$m_dir/.up.$m_job" ]; then
         m_ready_since=$(m_ready_at "$m_seg") m_down_before=$(m_down_so_far) m_died=$m_end
     fi
-    sleep 1
-    ! m_must_end
+    while [ "$m_pause_s" -gt 0 ]; do
+        sleep 1
+        m_pause_s=$((m_pause_s - 1))
+        ! m_must_end || { m_judge; return 1; }
+        ! m_is_over && ! m_is_paused || return 1
+    done
+}
+
+m_another_serves() { # a link of this service is ready, and runs
+    m_is_service || return 1
+    m_read_last_writer
+    [ "${m_owner_job:-$m_job}" != "$m_job" ] && [ -e "$m_dir/ready.$m_owner_seg" ] || return 1
+    m_look_at=0
+    ! m_gone "$m_owner_job" "$m_owner_seg"
+}
+
+m_note_never_ready() { # beside no link that serves. It ran for long enough
+    m_is_service && [ "$m_how" != paused ] && [ ! -e "$m_dir/ready.$m_seg" ] && [ ! -e "$m_dir/unready.$m_seg" ] || return 0
+    [ $((m_end - m_run_from)) -lt "$m_patience" ] ||
+        m_give_up "the service was not ready in the $((m_end - m_run_from)) s for which it ran: look at $m_check"
+}
+
+m_delay_next() { # this link failed beside one that serves: what made it fail may pass, and nodes are not held meanwhile
+    [ -n "$m_beside" ] && ! m_is_over && m_id=$(cat "$m_dir/queued.$m_next" 2>/dev/null) || return 0
+    m_pause_s=$((60 * $(m_in_a_row m_was_beside "$m_seg")))
+    [ "$m_pause_s" -le 300 ] || m_pause_s=300
+    ! m_slurm scontrol update "JobId=$m_id" "StartTime=now+$m_pause_s" >/dev/null 2>&1 ||
+        m_say "link $m_owner_seg serves on, and link $m_next starts in $m_pause_s s at the earliest"
 }
 
 # ---- The user's script ----------------------------------------------------------------------------------------------
@@ -1358,7 +1389,8 @@ end=$m_end
 exit=$m_code
 how=$1
 swept=$m_swept${m_left_steps:+
-steps=$m_left_steps}" 2>&1); do
+steps=$m_left_steps}${m_beside:+
+beside=$m_beside}" 2>&1); do
         # Slurm may end this job soon, and the next link can tell without the record, so it is tried for a shorter time.
         if [ $(($(m_now) - m_end)) -ge "$m_record_patience" ]; then
             m_say "how this link ended is not recorded: cannot write to $m_dir ($m_error)"
@@ -1422,9 +1454,12 @@ m_say_if_not_ready() { # a training program that took over from a running link
 }
 
 m_finish() { # HOW ARGUMENTS...
+    m_beside=''
+    [ "$1" != exit ] || ! m_another_serves || m_beside=$m_owner_seg
     m_record "$1"
     m_stop_queuing
     m_conclude "$@"
+    m_delay_next
     m_notify_end
     [ -z "$m_stranded" ] || [ -z "$m_notify_command" ] ||
         m_notify failed "link $m_next could not be queued; mirage resume $m_chain does it" 0
@@ -1486,6 +1521,7 @@ err=$(readlink "/proc/$$/fd/2")" || m_leave 143 "asked to end before the work be
         m_starts_again || break
     done
     m_say_if_not_ready
+    m_note_never_ready
     m_finish "$m_how" "$@"
 }
 

@@ -21,6 +21,7 @@ from tests.unit.chain.test_job_sh import (
     TAG,
     Rig,
     change,
+    end_all,
     every_shell,
     start_first,
     trace,
@@ -219,6 +220,24 @@ def test_links_that_were_never_ready_are_a_crash_loop(rig: Rig) -> None:
     assert "1 stops" not in trace(rig)
 
 
+def test_links_that_ran_alone_to_their_limit_and_were_never_ready_end_the_chain(rig: Rig) -> None:
+    failure = Failure(action="continue", max_short=2)
+    serve(rig, health=Health(command="false"), handover=Handover(cost_s=1), failure=failure)
+    for segment, job in ((1, 11), (2, 12)):
+        link = rig.start(segment, job, job - 1 if segment > 1 else 0)
+        assert link.stderr
+        assert any("so this one goes on" in line for line in link.stderr)
+        rig.over(job, "TIMEOUT")
+        link.terminate()
+        link.communicate(timeout=PATIENCE_S)
+        assert "the service was not ready in the" in (rig.folder / f"unready.{segment}").read_text()
+    assert over_marker(rig.folder) is None
+    rig.run(3, 13, 12)
+    kind, reason = over_marker(rig.folder) or ("", "")
+    assert kind == "failed"
+    assert reason.startswith("crash loop: 2 links in a row")
+
+
 def test_a_last_link_that_was_never_ready_is_no_success(rig: Rig) -> None:
     serve(rig, health=Health(command="false"), handover=Handover(cost_s=1), segments=2)
     start_first(rig)
@@ -367,13 +386,54 @@ def test_a_server_that_is_killed_starts_again_on_its_nodes(
 @every_shell
 def test_a_server_that_dies_again_and_again_leaves_its_nodes(rig: Rig) -> None:
     failure = Failure(action="continue", max_short=3, min_runtime_s=60)
-    serve(rig, "echo x >>runs; exit 7", health=Health(command="true"), failure=failure)
+    serve(rig, "date +%s >>runs; exit 7", health=Health(command="false"), failure=failure)
     code, _out, err = rig.run(1, 11)
-    assert (rig.root / "runs").read_text() == "x\n" * 3
+    first_s, second_s, third_s = map(int, (rig.root / "runs").read_text().split())
+    assert second_s - first_s >= 1
+    assert third_s - second_s >= 4, "what made it fail may pass"
     assert "3 times in a row too soon (--max-short, --min-runtime): this link gives up" in err
     assert code == 7
     assert over_marker(rig.folder) is None
     assert (rig.folder / "queued.2").exists()
+
+
+@every_shell
+def test_a_link_that_waits_to_start_its_server_again_ends_when_it_is_asked_to(rig: Rig) -> None:
+    failure = Failure(action="continue", max_short=0, min_runtime_s=60)
+    serve(rig, "echo x >>runs; exit 7", health=Health(command="false"), failure=failure)
+    link = rig.start(1, 11)
+    assert link.stderr
+    assert any("started again in this job, in 16 s" in line for line in link.stderr)
+    (rig.folder / "handover.1").write_text("job=12\n")
+    link.terminate()
+    link.communicate(timeout=PATIENCE_S)
+    assert (rig.root / "runs").read_text() == "x\n" * 3
+    record = read_link(rig.folder, 1)
+    assert record
+    assert record.how == "handover"
+
+
+@every_shell
+def test_links_that_fail_beside_one_that_serves_come_more_slowly_and_are_no_crash_loop(
+    rig: Rig,
+) -> None:
+    failure = Failure(action="continue", max_short=2, min_runtime_s=60)
+    body = f'[ "$MIRAGE_SEGMENT" = 1 ] || exit 1\n{SERVER}'
+    serve(rig, body, health=Health(command="true", count=1), failure=failure, segments=9)
+    start_first(rig)
+    wait_until(lambda: (rig.folder / "ready.1").exists())
+    for segment, job in ((2, 12), (3, 13), (4, 14)):
+        rig.queue(job + 1, segment + 1, job)
+        rig.run(segment, job, job - 1)
+        assert over_marker(rig.folder) is None
+        assert f"update JobId={job + 1} StartTime=now+{60 * (segment - 1)}" in rig.log("scontrol")
+    end_all(rig)  # link 1 is killed outright
+    rig.over(11, "NODE_FAIL")
+    for segment, job, is_over in ((5, 15, False), (6, 16, True)):
+        rig.queue(job + 1, segment + 1, job)
+        rig.run(segment, job, job - 1)
+        assert (over_marker(rig.folder) is not None) == is_over, "nobody serves now"
+    assert f"JobId={16} StartTime" not in " ".join(rig.log("scontrol"))
 
 
 @pytest.mark.parametrize(
