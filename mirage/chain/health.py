@@ -5,9 +5,10 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Mapping
 
-from mirage.chain.durations import format_duration
+from mirage.chain.durations import format_duration, parse_duration
 from mirage.chain.script import ChainSettings, Health
 from mirage.domain import Mode
 from mirage.errors import InputError
@@ -34,6 +35,14 @@ def parse_health(own: Mapping[str, str], count: int, script: bytes) -> Health:
         raise InputError(
             "--health-command needs a shell command that exits with 0 once it is ready"
         )
+    if "health-command" in own and (wrong := _syntax_error(own["health-command"])):
+        raise InputError(f"--health-command: sh can't read it: {wrong}")
+    says_so = _READY_FILE in script
+    if not given and not says_so and parse_duration(own.get("startup", "1")) == 0:
+        raise InputError(
+            "--startup 0 without a check: each link would count as ready at once, and end the one"
+            " before. Give the time from its start until it is ready, or --health-http PORT/path"
+        )
     if "health-count" in own and not given:
         raise InputError(
             "--health-count has no meaning without a check:"
@@ -47,9 +56,17 @@ def parse_health(own: Mapping[str, str], count: int, script: bytes) -> Health:
         port=port,
         path=path,
         count=count,
-        says_so=_READY_FILE in script,
+        says_so=says_so,
         uptime=_uptime(own) if "uptime" in own else None,
     )
+
+
+def _syntax_error(command: str) -> str:
+    """Empty: there is none."""
+    done = subprocess.run(
+        ["/bin/sh", "-n", "-c", command], capture_output=True, text=True, errors="replace"
+    )
+    return done.stderr.partition("\n")[0] if done.returncode else ""
 
 
 def _page(text: str) -> tuple[int, str]:

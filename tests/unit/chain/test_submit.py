@@ -649,6 +649,11 @@ def test_every_option_of_the_manual_is_in_the_table() -> None:
             "give one of --health-command and --health-tcp",
         ),
         (["--mode=service", "--health-command=", "train.sbatch"], "needs a shell command"),
+        (
+            ["--mode=service", "--health-command=exit (", "train.sbatch"],
+            "--health-command: sh can't read it: ",
+        ),
+        (["--mode=service", "--startup=0", "train.sbatch"], "--startup 0 without a check: "),
         (["--mode=service", "--health-count=2", "train.sbatch"], "no meaning without a check"),
         (
             ["--segments=2", "--handover-cost=soon", "train.sbatch"],
