@@ -1,7 +1,8 @@
 """For how long a link of a chain runs, by what the chain's earlier links did.
 
 A link that leaves by itself before its limit is not alone: all links run the same script. A link
-whose successor was there was asked to end, so it would have run for at least that long.
+whose successor was there was asked to end, so it would have run for at least that long. So was one
+at whose end its owner held the next one (`mirage pause --now`).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from mirage.chain.handoff import was_there
 from mirage.chain.runs import each_run
+from mirage.chain.serving import paused_until_s
 from mirage.domain import Job, JobState, Link, RunLaw
 
 MOST_LINKS = 20
@@ -26,8 +28,8 @@ _Run = tuple[int, bool]
 def run_law(links: Iterable[Link], job: Job) -> RunLaw | None:
     """Of the link ``job``, by the other ``links`` of its chain. None: it has no limit.
 
-    The product-limit estimate (Kaplan and Meier, 1958): a run that a successor cut short is
-    censored. One link more, which runs to its limit, keeps a single early end from deciding all.
+    The product-limit estimate (Kaplan and Meier, 1958): a run that a successor or a pause cut short
+    is censored. One link more, which runs to its limit, keeps a single early end from deciding all.
     """
     limit_s = job.expected_limit_s
     if limit_s is None:
@@ -67,7 +69,8 @@ def _run(link: Link, known: Sequence[Link], limit_s: int, usual_s: Sequence[int]
     there = [other for other in later if was_there(link, other)]
     is_usual = any(abs(run_s - each_s) <= _ALIKE * max(run_s, each_s) for each_s in usual_s)
     was_asked = any(other.start_s != link.end_s or not is_usual for other in there)
-    return run_s, link.state in _BY_ITSELF and is_early and not was_asked
+    was_paused = any((paused_until_s(other, link.end_s) or 0) >= link.end_s for other in later[:1])
+    return run_s, link.state in _BY_ITSELF and is_early and not was_asked and not was_paused
 
 
 def _product_limit(runs: Sequence[_Run]) -> tuple[tuple[int, ...], tuple[float, ...]]:

@@ -102,6 +102,20 @@ def test_each_run_of_a_requeued_link_counts_by_its_own_length():
     assert run_law([twice], JOB).runs_s == (20 * H, LIMIT_S)
 
 
+@pytest.mark.parametrize("is_resumed", [True, False], ids=["resumed", "paused"])
+def test_a_link_that_its_owner_paused_did_not_end_by_itself(is_resumed):
+    first, second = links(20, 1)
+    held = replace(second, was_held=True, job_id=JOB.job_id, end_s=None)
+    held = (
+        replace(held, start_s=first.end_s + 2 * H, eligible_s=first.end_s + H)
+        if is_resumed
+        else replace(held, start_s=None, eligible_s=None)
+    )
+    assert run_law([first, held], JOB) == RunLaw((LIMIT_S,), (1.0,), 0)
+    earlier = replace(held, start_s=first.end_s + 60, eligible_s=first.end_s - H)
+    assert run_law([first, earlier], JOB).early == 1, "it was resumed before that end"
+
+
 def run_of(link, start_s, end_s, state=JobState.REQUEUED):
     return Run(submit_s=start_s, eligible_s=start_s, start_s=start_s, end_s=end_s, state=state)
 
