@@ -54,14 +54,14 @@ def service(left_s, queued=2, **more):
         job_id=1, partition="gpu", nodes=1, time_limit_s=48 * HOUR, start_s=0, wait_s=9 * HOUR
     )
     observation = observe(left_s, history=history(queued=queued), **more)
-    return replace(observation, waits=Waits([sample] * 9), uptime=0.999, handover_s=600)
+    return replace(observation, waits=Waits([sample] * 9), uptime=0.99, handover_s=600)
 
 
 def test_the_models_law_decides_about_services():
     policy = Uptime(waits_of(Knows()))
     early, due = policy.decide_all([service(3 * HOUR), service(2 * HOUR + 1000)])
     assert (early.action, due.action) == (Action.WAIT, Action.RELEASE)
-    assert due.reason.startswith("quantile expects a wait of 2 h to 2 h; ")
+    assert due.reason.startswith("quantile expects a wait of 2 h to 2 h. A release ")
     assert due.wait_p50_s == 2 * HOUR
     (states,) = {id(each): each for each in policy.waits.model.given[:1]}.values()
     assert len(states) == 2, "all pairs at once"
