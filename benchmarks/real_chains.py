@@ -19,7 +19,7 @@ from itertools import count
 from pathlib import Path
 from statistics import fmean
 
-from benchmarks.real_chains_client import Client, answered, told_by_history
+from benchmarks.real_chains_client import Client, answered, from_history
 from benchmarks.real_chains_judge import (
     FIELDS,
     HANDOVER_S,
@@ -168,8 +168,8 @@ class Run:
             self._print(f"{name}: its server is killed")
             self.world.site.run("root", "kill", "-9", pid.strip(), check=False)
             return
-        told = self.world.site.run("root", "squeue", "-h", "-t", "R", "-n", name, "-o", "%B")
-        for node in told.stdout.split()[-1:]:
+        listed = self.world.site.run("root", "squeue", "-h", "-t", "R", "-n", name, "-o", "%B")
+        for node in listed.stdout.split()[-1:]:
             self._print(f"{name}: node {node} is down")
             self._set_node(node, "state=down", "reason=test")
             back_s = self.world.clock.elapsed_s() + 600
@@ -359,12 +359,13 @@ def main() -> int:
             world.up("enforce" if args.policy == "default" else "observe")
             run.run()
             queued, end_s = queued_names(run), clock.now_s()
-            answers, told = run.client.stop(), told_by_history(site, (ALICE, BOB))
+            answers, recorded = run.client.stop(), from_history(site, (ALICE, BOB))
             run.cancel_chains()
             until(lambda: not (queued_names(run) & run.plans.keys()), 120, "the chains to end")
             time.sleep(3 * POLL_S / args.speed)  # the daemon's last cycles
             asked = {
-                name: {"client": answers[name], "history": told.get(name, {})} for name in answers
+                name: {"client": answers[name], "history": recorded.get(name, {})}
+                for name in answers
             }
             found = evidence(run, began_s, end_s, queued, asked)
         finally:

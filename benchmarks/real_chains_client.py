@@ -87,7 +87,7 @@ def is_held(file: Path) -> bool:
         return True
 
 
-def told_by_history(site: Site, users: Sequence[str]) -> dict[str, dict[str, object]]:
+def from_history(site: Site, users: Sequence[str]) -> dict[str, dict[str, object]]:
     """What `mirage history` says of each of these users' services, by name."""
     found = {}
     for user in users:
