@@ -27,6 +27,20 @@ class JobShape:
     time_limit_s: int | None
     """None: UNLIMITED."""
     partition: str
+    """Several are separated by commas."""
+    time_min_s: int = 0
+    """To how long backfill may shorten the limit (`sbatch --time-min`); 0: it may not."""
+    cpus: int = 0
+    """Of the whole job, as GPUs and memory; 0: not given."""
+    gpus: int = 0
+    gpu_type: str = ""
+    memory_mib: int = 0
+    account: str = ""
+    qos: str = ""
+    constraint: str = ""
+    """Features that its nodes must have."""
+    tasks: int = 1
+    """Of a job array."""
 
     def __str__(self) -> str:
         nodes = f"{self.nodes} node{'s' * (self.nodes != 1)}"
@@ -38,7 +52,7 @@ class JobShape:
             return f"{several(self.nodes, 'node')} instead of {other.nodes}"
         return f"{_limit(self.time_limit_s)} instead of {_limit(other.time_limit_s)}"
 
-    def job(self, job_id: int, user: str, now_s: int, *, gpus: int = 0, account: str = "") -> Job:
+    def job(self, job_id: int, user: str, now_s: int) -> Job:
         """A job of this shape that enters the queue now."""
         return Job(
             job_id=job_id,
@@ -49,8 +63,10 @@ class JobShape:
             submit_s=now_s,
             time_limit_s=self.time_limit_s,
             eligible_s=now_s,
-            gpus=gpus,
-            account=account,
+            cpus=self.cpus,
+            gpus=self.gpus,
+            memory_mib=self.memory_mib,
+            account=self.account,
         )
 
 
@@ -61,7 +77,7 @@ class StartForecast:
     wait_s: tuple[float, float, float]
     """p10, p50, p90; seconds."""
     method: str
-    """`look-ahead` or `like jobs`."""
+    """What it comes from: `trees`, `like jobs`, `look-ahead`."""
     reason: str
     """One sentence for people."""
 

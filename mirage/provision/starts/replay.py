@@ -122,14 +122,12 @@ class Replay:
         snapshot, columns = cluster.snapshot(), self.background.log.columns
         number, limit_s = int(columns["job_id"][row]), int(columns["timelimit_s"][row])
         shape = JobShape(
-            nodes=int(columns["nodes"][row]), time_limit_s=limit_s, partition=self.partition
-        )
-        job = shape.job(
-            FREE_ID + number,
-            str(columns["user"][row]),
-            snapshot.at_s,
+            nodes=int(columns["nodes"][row]),
+            time_limit_s=limit_s,
+            partition=self.partition,
             account=str(columns["account"][row]),
         )
+        job = shape.job(FREE_ID + number, str(columns["user"][row]), snapshot.at_s)
         records = cluster.accounting(snapshot.at_s - RECENT_S, snapshot.at_s)
         samples = recent_waits(records, snapshot, job)
         like = forecast_from_like_jobs(job, samples, snapshot)
