@@ -61,11 +61,12 @@ def main() -> int:
     parser.add_argument("--thorough", action="store_true")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("assessment"), help="folder of the page")
+    parser.add_argument("--kept", type=Path, default=RESULTS, help="file of the results")
     parser.add_argument("--table", action="store_true", help="only print the results")
     args = parser.parse_args()
     if not args.table:
-        _keep(args.name, _run(args))
-    print(_table())
+        _keep(args.kept, args.name, _run(args))
+    print(_table(args.kept))
     return 0
 
 
@@ -270,14 +271,14 @@ def _site_jobs(count: int) -> list[JobSpec]:
     return sorted(jobs, key=lambda job: (job.submit_s, job.job_id))
 
 
-def _keep(name: str, figures: dict[str, Any]) -> None:
-    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+def _keep(kept: Path, name: str, figures: dict[str, Any]) -> None:
+    results = json.loads(kept.read_text()) if kept.exists() else {}
     results[name] = figures
-    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    kept.write_text(json.dumps(results, indent=1) + "\n")
 
 
-def _table() -> str:
-    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+def _table(kept: Path) -> str:
+    results = json.loads(kept.read_text()) if kept.exists() else {}
     lines = [
         "| history | jobs | days | wall clock | CPU | memory | begins judged | headline |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",

@@ -63,7 +63,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--jobs", type=int, default=1000)
-    parser.add_argument("--keep", action="store_true", help=f"writes {KEPT.name}")
+    parser.add_argument("--keep", nargs="?", type=Path, const=KEPT, help=f"writes {KEPT.name}")
     args = parser.parse_args()
     site = the_site()
     if not os.environ.get("MIRAGE_SLURM_INSTALLED"):
@@ -122,7 +122,9 @@ def main() -> None:
             )
     site.cancel_all()
     if args.keep:
-        write_json(KEPT, {**found, "rounds": args.rounds, "jobs": args.jobs, "machine": machine()})
+        write_json(
+            args.keep, {**found, "rounds": args.rounds, "jobs": args.jobs, "machine": machine()}
+        )
 
 
 def show(

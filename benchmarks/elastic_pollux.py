@@ -171,9 +171,10 @@ def main() -> None:
     parser.add_argument("--search", type=int, nargs="*", default=[])
     parser.add_argument("--keep", action="store_true")
     parser.add_argument("--table", action="store_true")
+    parser.add_argument("--out", type=Path, default=RESULT)
     args = parser.parse_args()
     if args.table:
-        print(table(json.loads(RESULT.read_text())))
+        print(table(json.loads(args.out.read_text())))
         return
     torch.set_num_threads(1)
     started_s, began = time.time(), time.monotonic()
@@ -181,7 +182,7 @@ def main() -> None:
     published = [published_workload(nth, setting.world) for nth in range(1, 9)]  # type: ignore[arg-type]
     seeds = ([int(Part.TEST), nth] for nth in range(args.drawn))
     drawn = [setting.draw(np.random.default_rng(seed)) for seed in seeds]
-    record: dict[str, Any] = json.loads(RESULT.read_text()) if args.keep else {}
+    record: dict[str, Any] = json.loads(args.out.read_text()) if args.keep else {}
     record["published_s"] = {name: list(values) for name, values in PUBLISHED_S.items()}
     for part, sequences in (("workloads", published), ("drawn", drawn)):
         rows = record.setdefault(part, {})
@@ -219,7 +220,7 @@ def main() -> None:
         started_s=started_s,
         wall_s=time.monotonic() - began,
     )
-    RESULT.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    args.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

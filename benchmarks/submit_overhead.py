@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from pathlib import Path
 from statistics import median
 
 from benchmarks.sim_common import HERE, machine, write_json
@@ -21,7 +22,7 @@ KEPT = HERE / "submit_overhead.json"
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pairs", type=int, default=20)
-    parser.add_argument("--keep", action="store_true", help=f"writes {KEPT.name}")
+    parser.add_argument("--keep", nargs="?", type=Path, const=KEPT, help=f"writes {KEPT.name}")
     args = parser.parse_args()
     site = the_site()
     site.install()
@@ -54,7 +55,7 @@ def main() -> None:
     if args.keep:
         found = {"sbatch_ms": median(plain), "mirage_submit_ms": median(chain)}
         more = {"more_than_one_ms": once, "more_than_two_ms": twice, "pairs": args.pairs}
-        write_json(KEPT, {**found, **more, "machine": machine()})
+        write_json(args.keep, {**found, **more, "machine": machine()})
 
 
 if __name__ == "__main__":

@@ -303,7 +303,7 @@ def main() -> None:
     parser.add_argument("--cycles", type=int, default=7)
     parser.add_argument("--policy", default="quantile")
     parser.add_argument("--cold", action="store_true", help="without accounting")
-    parser.add_argument("--keep", action="store_true", help=f"writes {KEPT.name}")
+    parser.add_argument("--keep", nargs="?", type=Path, const=KEPT, help=f"writes {KEPT.name}")
     args = parser.parse_args()
     now_s = StepClock.time_s
     calm_collector()
@@ -328,8 +328,8 @@ def main() -> None:
             "cycles": args.cycles,
             "machine": machine(),
         }
-        kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
-        write_json(KEPT, kept | {name: row})
+        kept = json.loads(args.keep.read_text()) if args.keep.exists() else {}
+        write_json(args.keep, kept | {name: row})
 
 
 if __name__ == "__main__":
