@@ -9,7 +9,7 @@ each size comes as often as any other. A window has one chain. It is watched for
 a day and more, and for 7 days with shorter ones.
 
 All methods decide at the same times: each 30 minutes, or each 10 with links below a day. A handover
-costs 10 minutes. Methods are those of `mirage evaluate --chains`, separated by semicolons. `none` is
+costs 10 minutes. Methods are those of `mirage evaluate chains`, separated by semicolons. `none` is
 the window without a chain, for the waits of others. `--label goodput=NAME` writes rows of the
 service's rule under another name, to compare two versions. Rows that `--out` has already are kept:
 remove those of a rule that has changed.

@@ -7,7 +7,7 @@ Calibrated: by split conformal prediction (Romano, Patterson, Candes: Conformali
 regression, 2019). By how far each of the newest known waits left its own day's range, or stayed
 inside, is its score. The range of today is made wider or narrower by a quantile of the scores.
 
-The jobs are those of `mirage evaluate --waits` with the same options. A row of each way to get the
+The jobs are those of `mirage evaluate waits` with the same options. A row of each way to get the
 range: the share of waits in it, of all jobs and of those in doubt, and the middle half of p50 over
 the wait. Rows of the same name are replaced.
 """

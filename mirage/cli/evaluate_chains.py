@@ -1,15 +1,24 @@
-"""`mirage evaluate --chains`: its options, and what it prints."""
+"""`mirage evaluate chains`: policies on whole chains."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.markup import escape
 from rich.table import Table
 
-from mirage.chain.durations import parse_duration
+from mirage.cli.evaluate_options import (
+    add_every,
+    add_history,
+    add_methods,
+    add_output,
+    add_shape,
+    add_start,
+    duration,
+    plan_of,
+)
 from mirage.cli.learning import TerminalReporter, add_minutes, budget_s
 from mirage.cli.table import console
 from mirage.domain import Mode
@@ -19,10 +28,22 @@ if TYPE_CHECKING:
     # the simulator takes a second to import: only once the arguments are right
     from mirage.provision.chains.evaluation import ChainPlan, ChainsEvaluation
 
-OPTIONS = ("begins", "lasts", "modes", "others", "others_nodes", "others_bound", "minutes")
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_history(parser, "folder of model folders, DIR/METHOD (default: the one of --cluster)")
+    _add_chains(parser.add_argument_group("chains"))
+    _add_others(parser.add_argument_group("waits of other users"))
+    _add_comparison(parser.add_argument_group("comparison"))
+    add_output(
+        parser,
+        "report.html, results.json and chains.csv",
+        "the submissions and of the resamples of the intervals",
+    )
 
 
-def add_arguments(group: argparse._ArgumentGroup) -> None:
+def _add_chains(group: argparse._ArgumentGroup) -> None:
+    add_start(group, "begin of the first span")
+    add_every(group, "span of each submission, which is drawn in it, as 4h (default: 2d)")
     group.add_argument(
         "--begins",
         type=positive,
@@ -35,9 +56,13 @@ def add_arguments(group: argparse._ArgumentGroup) -> None:
         metavar="D",
         help="time for which each chain is watched (default: 14d)",
     )
+    add_shape(group, "nodes of each chain's links (default: 1,2,8,16)", "time limit of each link")
     group.add_argument(
-        "--modes", type=_modes, metavar="M[,M]", help="modes (default: train,service)"
+        "--modes", type=_modes, metavar="M[,M]", help="modes of the chains (default: train,service)"
     )
+
+
+def _add_others(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--others",
         type=_counts,
@@ -56,18 +81,15 @@ def add_arguments(group: argparse._ArgumentGroup) -> None:
         metavar="N",
         help="bound on competing links (acting.most_ahead) whose effect is judged (default: 1)",
     )
+
+
+def _add_comparison(group: argparse._ArgumentGroup) -> None:
+    about = (
+        "methods: default, timer, avg, recent-quantile, trained ones by name, LABEL=FOLDER of a"
+        " model, lead:3h, after:40h, ahead:3:20h; reactive and oracle are always included"
+    )
+    add_methods(group, about)
     add_minutes(group, "all submissions (default: 120)")
-
-
-def duration(text: str) -> int:
-    """For argparse: seconds, at least a minute."""
-    try:
-        seconds = parse_duration(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-    if seconds < 60:
-        raise argparse.ArgumentTypeError(f"expected at least a minute, got {text!r}")
-    return seconds
 
 
 def _modes(text: str) -> tuple[Mode, ...]:
@@ -112,26 +134,10 @@ def run(args: argparse.Namespace) -> int:
 def _plan(args: argparse.Namespace) -> ChainPlan:
     from mirage.provision.chains.evaluation import ChainPlan
 
-    names = {"every": "every_s", "lasts": "lasts_s", "limit": "limit_s"}
-    options = ("every", "limit", "nodes", "methods", *OPTIONS[:-1])
-    given: dict[str, Any] = {
-        names.get(name, name): value
-        for name in options
-        if (value := getattr(args, name)) is not None
-    }
+    given = plan_of(args, "minutes")
     if (most_s := budget_s(args)) is not None:
         given["at_most_s"] = int(most_s)
-    return ChainPlan(
-        trace=args.trace,
-        cluster=args.cluster,
-        out=args.out,
-        start_s=args.start,
-        models=args.models,
-        partition=args.partition,
-        seed=args.seed,
-        workers=args.workers,
-        **given,
-    )
+    return ChainPlan(**given)
 
 
 def _show(plan: ChainPlan, found: ChainsEvaluation) -> None:

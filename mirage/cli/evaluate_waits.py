@@ -1,4 +1,4 @@
-"""`mirage evaluate --waits`: its options, and what it prints."""
+"""`mirage evaluate waits`: forecasts of starts, as `mirage when` gives them."""
 
 from __future__ import annotations
 
@@ -9,23 +9,38 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
+from mirage.cli.evaluate_options import add_history, add_output, add_start, plan_of
 from mirage.cli.learning import TerminalReporter, instant
 from mirage.cli.table import console
+from mirage.errors import InputError
 from slurm_sim.cli.arguments import positive
 
 if TYPE_CHECKING:  # the simulator takes a second to import
     from mirage.provision.starts.evaluation import WaitsEvaluation, WaitsPlan
 
-OPTIONS = ("end", "past", "jobs", "futures")
-NEEDED = ("end", "past")
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_history(parser, "folder of `mirage train --method futures` (default: no simulated futures)")
+    _add_jobs(parser.add_argument_group("jobs"))
+    add_output(
+        parser,
+        "report.html and results.json",
+        "the drawn jobs and of the resamples of the intervals",
+    )
 
 
-def add_arguments(group: argparse._ArgumentGroup) -> None:
+def _add_jobs(group: argparse._ArgumentGroup) -> None:
+    add_start(group, "begin of the submissions that are judged")
     group.add_argument(
-        "--end", type=instant, metavar="TIME", help="end of the submissions that are judged"
+        "--end",
+        required=True,
+        type=instant,
+        metavar="TIME",
+        help="end of the submissions that are judged",
     )
     group.add_argument(
         "--past",
+        required=True,
         type=instant,
         metavar="TIME",
         help="begin of the submissions that calibrate, until two days before --start",
@@ -63,19 +78,10 @@ def _plan(args: argparse.Namespace) -> WaitsPlan:
     from mirage.provision.learn.futures import folder_in
     from mirage.provision.starts.evaluation import WaitsPlan
 
-    return WaitsPlan(
-        trace=args.trace,
-        cluster=args.cluster,
-        out=args.out,
-        start_s=args.start,
-        end_s=args.end,
-        past_s=args.past,
-        jobs=args.jobs or WaitsPlan.jobs,
-        futures=args.futures or WaitsPlan.futures,
-        habits=None if args.models is None else folder_in(args.models),
-        partition=args.partition,
-        seed=args.seed,
-    )
+    if args.futures and args.models is None:
+        raise InputError("--futures needs --models, the folder that the futures are drawn from.")
+    habits = None if args.models is None else folder_in(args.models)
+    return WaitsPlan(habits=habits, **plan_of(args, "models"))
 
 
 def _table(found: WaitsEvaluation) -> Table:

@@ -77,7 +77,7 @@ def add_inputs(group: argparse._ArgumentGroup) -> None:
 
 def add_partition(group: argparse._ArgumentGroup, default: str) -> None:
     group.add_argument(
-        "--partition", metavar="NAME", help=f"partition of the job pairs (default: {default})"
+        "--partition", metavar="NAME", help=f"partition of the simulated jobs (default: {default})"
     )
 
 

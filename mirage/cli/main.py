@@ -52,7 +52,7 @@ GROUPS = {
             "a model from a job history: episodes on the simulator, then any of the methods that"
             " learn"
         ),
-        "evaluate": "all methods on the same episodes: report.html, results.json, episodes.csv",
+        "evaluate": "methods judged on a job history: pairs of jobs, whole chains, waits",
         "models": "trained models that are not in the package: fetch",
         "route": "agents that choose a job's partition: train, evaluate, prove, publish",
         "place": "which GPUs a job gets: agents (train, evaluate), live jobs (advise, run)",
@@ -80,12 +80,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         from mirage.cli import submit
 
         return submit.main(words[1:])
+    if verb == "evaluate":  # what is judged may be left out, or be an option
+        from mirage.cli import evaluate
+
+        words = [verb, *evaluate.in_full(words[1:])]
     try:
         _check_verb(verb)
         args, unknown = parser_of(verb).parse_known_args(words)
         if unknown:
+            called = " ".join([verb, *([args.subverb] if "subverb" in args else [])])
             raise InputError(
-                f"unrecognized arguments: {' '.join(unknown)}. `mirage {args.verb} --help` has its options."
+                f"unrecognized arguments: {' '.join(unknown)}. `mirage {called} --help` has its options."
             )
         code = int(args.run(args))
         sys.stdout.flush()

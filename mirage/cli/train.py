@@ -146,7 +146,7 @@ def run(args: argparse.Namespace) -> int:
     models = [f"{each.method}={each.folder}" for each in results if each.model is not None]
     ahead = [f"mirage when -N 1 --model {each.folder}" for each in results if each.model is None]
     judge = (
-        f"mirage evaluate --trace {plan.trace} --cluster {plan.cluster} --methods"
+        f"mirage evaluate pairs --trace {plan.trace} --cluster {plan.cluster} --methods"
         f" {','.join(models)} --start TIME --episodes 40 --out results"
     )
     following = "; ".join([*([judge] if models else []), *ahead])

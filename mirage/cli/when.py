@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--calibration",
         type=Path,
         metavar="FILE",
-        help="results.json of mirage evaluate --waits on this cluster (default: none)",
+        help="results.json of mirage evaluate waits on this cluster (default: none)",
     )
     ahead.add_argument(
         "--futures",

@@ -1,4 +1,4 @@
-"""`mirage evaluate --chains`: whole chains by all policies on the same background."""
+"""`mirage evaluate chains`: whole chains by all policies on the same background."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class ChainPlan:
             "--out": self.out,
         }
         given = [item for item in words.items() if item[1] is not None]
-        return ["mirage", "evaluate", "--chains", *(str(part) for item in given for part in item)]
+        return ["mirage", "evaluate", "chains", *(str(part) for item in given for part in item)]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -114,7 +114,7 @@ def page(plan: ChainPlan, found: ChainsEvaluation) -> str:
                 Section("made", "How this was made", [origin_table(origin, facts)]),
             ],
             footer=Markup(
-                "Made by <code>mirage evaluate --chains</code>. The same figures for programs:"
+                "Made by <code>mirage evaluate chains</code>. The same figures for programs:"
                 " <code>results.json</code>, <code>chains.csv</code>."
             ),
         )

@@ -121,7 +121,7 @@ class EvaluationPlan:
             "--out": self.out,
         }
         given = [item for item in words.items() if item[1] is not None]
-        return ["mirage", "evaluate", *(str(part) for item in given for part in item)]
+        return ["mirage", "evaluate", "pairs", *(str(part) for item in given for part in item)]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,6 @@
 """The regression of waits, fitted again each day to what is known by then.
 
-Months differ: what a quiet month taught is off as the queue grows. `mirage evaluate --waits` once a
+Months differ: what a quiet month taught is off as the queue grows. `mirage evaluate waits` once a
 night does the same on a site.
 """
 

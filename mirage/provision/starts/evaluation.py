@@ -1,4 +1,4 @@
-"""`mirage evaluate --waits`: forecasts of starts judged on a part of a job history."""
+"""`mirage evaluate waits`: forecasts of starts judged on a part of a job history."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class WaitsPlan:
             "--out": self.out,
         }
         given = [item for item in words.items() if item[1] is not None]
-        return ["mirage", "evaluate", "--waits", *(str(part) for item in given for part in item)]
+        return ["mirage", "evaluate", "waits", *(str(part) for item in given for part in item)]
 
 
 def _time(at_s: int) -> str:
@@ -232,7 +232,7 @@ def page(plan: WaitsPlan, found: WaitsEvaluation) -> str:
                 Section("made", "How this was made", [origin_table(origin, facts)]),
             ],
             footer=Markup(
-                "Made by <code>mirage evaluate --waits</code>. The same figures for programs:"
+                "Made by <code>mirage evaluate waits</code>. The same figures for programs:"
                 " <code>results.json</code>."
             ),
         )

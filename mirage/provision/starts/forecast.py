@@ -107,12 +107,12 @@ class QuantileCalibration:
 
 
 AS_IT_IS = QuantileCalibration()
-WAITS_RESULT = "results.json of mirage evaluate --waits"
+WAITS_RESULT = "results.json of mirage evaluate waits"
 """What holds a calibration, in words."""
 
 
 def read_calibration(path: Path) -> QuantileCalibration:
-    """From results.json of `mirage evaluate --waits`. Raises InputError."""
+    """From results.json of `mirage evaluate waits`. Raises InputError."""
     try:
         found = parse_json(read_text(path))["calibration"]
         levels, cases = found["levels"], int(found["jobs"])

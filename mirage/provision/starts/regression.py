@@ -113,7 +113,7 @@ class WaitRegression:
 
 
 def read_regression(path: Path) -> WaitRegression | None:
-    """From results.json of `mirage evaluate --waits`; None: it has none. Raises InputError."""
+    """From results.json of `mirage evaluate waits`; None: it has none. Raises InputError."""
     try:
         record = parse_json(read_text(path)).get("regression")
         return WaitRegression.of_json(record) if record else None

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from mirage.cli import evaluate
-from mirage.cli.main import main
+from mirage.cli.main import main, parser_of
 from mirage.errors import InputError
 from mirage.figures.provenance import sha256
 from mirage.models.folder import write_folder
@@ -50,9 +50,9 @@ def files(tmp_path_factory):
 
 
 def parsed(folder, *more):
-    parser = argparse.ArgumentParser()
-    evaluate.add_arguments(parser)
     words = [
+        "evaluate",
+        "pairs",
         "--trace",
         str(folder / "t.csv"),
         "--cluster",
@@ -61,7 +61,7 @@ def parsed(folder, *more):
         "1",
     ]
     words += ["--start", "2023-02-03", "--every", "12h", "--episodes", "4", "--limit", "6h"]
-    return parser.parse_args([*words, "--methods", "avg,timer", *more])
+    return parser_of("evaluate").parse_args([*words, "--methods", "avg,timer", *more])
 
 
 def test_jobs_of_a_log_without_memory_keep_nobody_off_their_nodes(files, tmp_path):
@@ -276,10 +276,10 @@ def test_a_model_that_saw_the_months_it_is_judged_on_is_marked(files, tmp_path, 
 
 
 def waits_of(files, out, **times):
-    words = ["--end", "2023-02-10T16:00", "--past", "2023-02-08T02:00", "--jobs", "5", "--json"]
-    args = parsed(files, "--out", str(out), *words)
-    args.waits, args.start = True, FIRST_S + 9 * 24 * HOUR + 6 * HOUR
-    args.episodes = args.every = args.methods = args.limit = args.nodes = None
+    words = ["--trace", str(files / "t.csv"), "--cluster", str(files / "c.toml"), "--out", str(out)]
+    words += ["--start", "2023-02-10T06:00", "--end", "2023-02-10T16:00"]
+    words += ["--past", "2023-02-08T02:00", "--jobs", "5", "--json"]
+    args = parser_of("evaluate").parse_args(["evaluate", "waits", *words])
     return argparse.Namespace(**{**vars(args), **times})
 
 
@@ -315,8 +315,8 @@ def test_a_folder_of_futures_is_judged_too(files, tmp_path, capsys):
         evaluate.run(waits_of(files, tmp_path / "x", models=tmp_path))
     with pytest.raises(InputError, match="--methods futures: no such method"):
         evaluate.run(parsed(files, "--out", str(tmp_path / "x"), "--methods", "futures"))
-    with pytest.raises(InputError, match="--futures says nothing to pairs of jobs"):
-        evaluate.run(parsed(files, "--out", str(tmp_path / "x"), "--futures", "2"))
+    with pytest.raises(InputError, match="--futures needs --models"):
+        evaluate.run(waits_of(files, tmp_path / "x", futures=2))
 
 
 @pytest.mark.parametrize(
@@ -325,8 +325,6 @@ def test_a_folder_of_futures_is_judged_too(files, tmp_path, capsys):
         ({"past": FIRST_S + 3 * 24 * HOUR}, "can't warm up"),
         ({"past": FIRST_S + 8 * 24 * HOUR}, "--past more than two days before --start"),
         ({"end": FIRST_S + 30 * 24 * HOUR}, "--end 2023-03-03"),
-        ({"end": None}, "--end is needed for --waits"),
-        ({"nodes": (1,)}, "--nodes says nothing to --waits"),
     ],
 )
 def test_times_that_do_not_fit_a_judgement_of_waits_are_refused(files, tmp_path, times, said):
@@ -334,3 +332,36 @@ def test_times_that_do_not_fit_a_judgement_of_waits_are_refused(files, tmp_path,
     with pytest.raises(InputError, match=said):
         evaluate.run(waits_of(files, out, **times))
     assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "needed"),
+    [
+        (["pairs"], "--episodes"),
+        (["--trace", "t"], "--episodes"),
+        (["--trace", "t", "--waits"], "--past"),
+        (["waits", "--trace", "t"], "--past"),
+        (["--chains", "--nodes", "1"], "--start, --out"),
+    ],
+)
+def test_what_is_judged_is_a_word_an_option_or_pairs(words, needed, capsys):
+    with pytest.raises(SystemExit):
+        main(["evaluate", *words])
+    assert needed in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("kind", "option"),
+    [("pairs", "--begins"), ("chains", "--episodes"), ("waits", "--nodes"), ("waits", "--workers")],
+)
+def test_an_option_of_another_kind_is_refused(kind, option, capsys):
+    start = ["--trace", "t", "--cluster", "c", "--start", "2023-02-01", "--out", "o"]
+    needed = {
+        "pairs": ["--episodes", "1", "--methods", "avg"],
+        "chains": [],
+        "waits": ["--end", "2023-03-01", "--past", "2022-12-01"],
+    }
+    assert main(["evaluate", kind, *start, *needed[kind], option, "2"]) == 2
+    said = capsys.readouterr().err
+    assert f"unrecognized arguments: {option} 2" in said
+    assert f"`mirage evaluate {kind} --help`" in said

@@ -128,7 +128,7 @@ def test_it_ends_with_a_figure_and_the_next_command_and_says_what_an_interruptio
     said = " ".join(capsys.readouterr().err.split())
     assert "quantile: on " in said
     assert "without Mirage interrupted for" in said
-    assert f"Next: mirage evaluate --trace {files / 't.csv'}" in said
+    assert f"Next: mirage evaluate pairs --trace {files / 't.csv'}" in said
     assert f"--methods quantile={tmp_path / 'q'}" in said
 
     def is_interrupted(*_: object, **__: object) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 from mirage.chain.progress import ChainProgress, chain_progress
 from mirage.cli import evaluate
+from mirage.cli.main import parser_of
 from mirage.config import PolicyConfig
 from mirage.daemon.restraint import Acting
 from mirage.domain import ActingMode, Mode
@@ -138,12 +138,17 @@ def files(tmp_path_factory):
 
 
 def parsed(folder, *more):
-    parser = argparse.ArgumentParser()
-    evaluate.add_arguments(parser)
-    words = ["--trace", str(folder / "t.csv"), "--cluster", str(folder / "c.toml")]
-    words += ["--chains", "--workers", "1", "--start", "2023-02-09", "--limit", "6h"]
+    words = [
+        "evaluate",
+        "chains",
+        "--trace",
+        str(folder / "t.csv"),
+        "--cluster",
+        str(folder / "c.toml"),
+    ]
+    words += ["--workers", "1", "--start", "2023-02-09", "--limit", "6h"]
     words += ["--begins", "2", "--every", "12h", "--lasts", "18h", "--nodes", "1"]
-    return parser.parse_args([*words, *more])
+    return parser_of("evaluate").parse_args([*words, *more])
 
 
 def test_chains_from_a_job_history_to_the_files(files, tmp_path):
@@ -178,7 +183,6 @@ def test_chains_from_a_job_history_to_the_files(files, tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--episodes", "3"], "--episodes says nothing to --chains"),
         (["--methods", "after:soon"], "--methods after:soon: expected lead:3h, after:12h"),
         (["--methods", "after:L/0"], "where L is a link's length"),
         (["--methods", "ahead:0:2h"], "expected at least 1 successor"),
@@ -193,13 +197,6 @@ def test_bad_input_is_one_clear_line(files, tmp_path, words, said):
     with pytest.raises(InputError, match=said):
         evaluate.run(parsed(files, "--out", str(tmp_path / "out"), *words))
     assert not (tmp_path / "out").exists()
-
-
-def test_options_of_chains_are_refused_for_pairs(files, tmp_path):
-    args = parsed(files, "--out", str(tmp_path / "out"))
-    args.chains = False
-    with pytest.raises(InputError, match="--begins says nothing to pairs of jobs"):
-        evaluate.run(args)
 
 
 def trial(begin_s, method, interrupted_h, wait_s=None, count=1):
