@@ -1,7 +1,7 @@
 """Rules for training chains on windows that are drawn from three job histories.
 
-usage: python -m benchmarks.chain_goodput [--seed 2] [--windows 48] [--methods 'goodput;oracle']
-           [--label goodput=new] [--traces DIR] [--out benchmarks/chain_goodput.json] [--table]
+usage: python -m benchmarks.chain_goodput [--seed 2] [--windows 48] [--methods 'default;oracle']
+           [--label default=new] [--traces DIR] [--out benchmarks/chain_goodput.json] [--table]
 
 A window is a history (Lonestar6, KTH, Pegasus), a length of links (6, 12, 24 or 48 h), a number of
 nodes and a begin. `--seed` draws them: each twelve windows have every history with every length, and
@@ -10,9 +10,9 @@ a day and more, and for 7 days with shorter ones.
 
 All methods decide at the same times: each 30 minutes, or each 10 with links below a day. A handover
 costs 10 minutes. Methods are those of `mirage evaluate chains`, separated by semicolons. `none` is
-the window without a chain, for the waits of others. `--label goodput=NAME` writes rows of the
-service's rule under another name, to compare two versions. Rows that `--out` has already are kept:
-remove those of a rule that has changed.
+the window without a chain, for the waits of others. Rows of the service's rule, `default`, are named
+`goodput`; `--label default=NAME` names them otherwise, to compare two versions. Rows that `--out` has
+already are kept: remove those of a rule that has changed.
 
 `--table` prints means, and differences to `--against` with intervals of 95 % over windows (paired).
 `cases_of` makes the backgrounds of whole months and of the demo, for other benchmarks.
@@ -67,7 +67,7 @@ LONG_H = 24
 """Links of so many hours and more are watched for longer, and decided less often."""
 MOST_JOBS_AN_HOUR = 40
 """A window with more submissions is drawn again: one run would take minutes."""
-METHODS = "reactive;goodput;ahead:3:5L/12;after:L/4;oracle"
+METHODS = "reactive;default;ahead:3:5L/12;after:L/4;oracle"
 NONE, YARDSTICK = "none", "ahead:3:5L/12"
 RESAMPLES = 4000
 
@@ -257,7 +257,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=2, help="that draws the windows")
     parser.add_argument("--windows", type=int, default=48, help="number of windows")
     parser.add_argument("--methods", default=METHODS)
-    parser.add_argument("--label", default="", metavar="METHOD=NAME", help="name of its rows")
+    parser.add_argument(
+        "--label", default="default=goodput", metavar="METHOD=NAME", help="name of its rows"
+    )
     parser.add_argument("--against", default=YARDSTICK, help="method of the differences")
     parser.add_argument("--traces", type=Path, default=TRACES, help="folder of job histories")
     parser.add_argument("--table", action="store_true", help="only print the results")

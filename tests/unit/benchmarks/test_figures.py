@@ -181,3 +181,9 @@ def test_each_command_is_one_of_this_checkout_and_its_place_is_in_the_kept_resul
         assert program in ("python", "mirage"), file
         if program == "python":
             assert (ROOT / f"{words[1].replace('.', '/')}.py").exists(), file
+
+
+def test_a_sentence_reads_a_kept_list_as_rows(check: ModuleType, checkout: Path) -> None:
+    (checkout / "benchmarks" / "cost.json").write_text('[{"cpu_s": 1.52}]')
+    assert check.untrue(checkout, entry("It takes {rows[0][cpu_s]:.1f} s.")) == []
+    assert len(check.untrue(checkout, entry("It takes {rows[0][cpu_s]:.2f} s."))) == 1
