@@ -49,8 +49,6 @@ class Case:
     chains: int
     policy: str
     """`reactive`, `default` (the service's own), or `oracle`, which knows all later jobs."""
-    most_ahead: int = MOST_AHEAD
-    """A site's bound (acting.most_ahead)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +70,6 @@ def cases(counts: list[int]) -> Iterator[Case]:
             continue
         for policy in ("reactive", "default", "oracle"):
             yield Case(chains=count, policy=policy)
-        yield Case(chains=count, policy="default", most_ahead=1)
 
 
 def cluster(seed: int, load: float) -> Simulator:
@@ -105,7 +102,7 @@ def run(case: Case, seed: int, load: float) -> Outcome:
     jobs = ChainJobs(scenario, simulator)
     simulator.run_until(scenario.warm_up_s)
     policy = policy_of(case, simulator)
-    acting = Acting(mode=ActingMode.ENFORCE, most_ahead=case.most_ahead)
+    acting = Acting(mode=ActingMode.ENFORCE, most_ahead=MOST_AHEAD)
     decisions = ChainDecisions(simulator, policy, acting, step_s=POLL_S)
     while simulator.now_s < end_s:
         jobs.submit_due()
