@@ -221,6 +221,16 @@ class RoutingConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ServicesConfig:
+    """What one user's services of several replicas may have in all (docs/replicas.md)."""
+
+    most_replicas: int = field(default=32, metadata={"min": 0})
+    """0: no bound."""
+    most_gpus: int = field(default=0, metadata={"min": 0})
+    """As their options of sbatch ask for them; 0: no bound."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Config:
     cluster: AdapterConfig = AdapterConfig()
     daemon: DaemonConfig = DaemonConfig()
@@ -229,6 +239,7 @@ class Config:
     audit: AuditConfig = AuditConfig()
     policy: PolicyConfig = PolicyConfig()
     routing: RoutingConfig = RoutingConfig()
+    services: ServicesConfig = ServicesConfig()
 
 
 Tree = dict[str, Any]

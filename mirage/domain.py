@@ -468,6 +468,10 @@ class Chain:
     """The share of the time that a service is to be up; None: its owner did not say."""
     handover_s: int | None = None
     """What a handover costs, or of a service its start-up, as its jobs say; None: not known."""
+    service: str | None = None
+    """The service of several replicas that it is one of; None: it is none of several."""
+    replica: int | None = None
+    """Which one, from 1."""
 
     @property
     def start_up_s(self) -> int | None:

@@ -37,6 +37,12 @@ OWN_WITH_VALUE = frozenset(
         "notify-after",
         "then",
         "ahead",
+        "replicas",
+        "replica",
+        "scale-on",
+        "target",
+        "prometheus",
+        "quiet",
     }
 )
 OWN_WITHOUT_VALUE = frozenset({"up-front", "nested", "again", "dry-run", "json"})

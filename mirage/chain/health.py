@@ -10,11 +10,13 @@ from collections.abc import Mapping
 
 from mirage.chain.durations import format_duration, parse_duration
 from mirage.chain.script import ChainSettings, Health
+from mirage.chain.service import SERVICE_OPTIONS
 from mirage.domain import Mode
 from mirage.errors import InputError
 
 OF_SERVICES = frozenset(
     {"health-command", "health-http", "health-tcp", "health-count", "startup", "uptime"}
+    | SERVICE_OPTIONS
 )
 """Options that say nothing to a `train` chain."""
 _CHECKS = ("health-command", "health-http", "health-tcp")

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mirage.chain.batch_script import UserScript
+from mirage.chain.durations import format_time_limit
 from mirage.chain.folder import DONE, JOB_SCRIPT, USER_SCRIPT, then_script
 from mirage.chain.sbatch import SbatchOption
-from mirage.chain.tag import ChainTag, format_tag, format_wishes
+from mirage.chain.tag import ChainTag, format_replica, format_tag, format_wishes
 from mirage.domain import SIGNAL_SLACK_S, USED_UP_EXIT, Mode, Penalties, assumed_handover_s
 
 HEALTH_INTERVAL_S = 2
@@ -195,6 +196,12 @@ class ChainSettings:
     environment: tuple[tuple[str, str], ...] = ()
     """Of the user's environment: what Slurm replaces inside a job."""
     then: tuple[Then, ...] = ()
+    service: str | None = None
+    """The service that it is a replica of; None: it is none of several."""
+    replica: int | None = None
+    """From 1."""
+    first_limit_s: int | None = None
+    """Time limit of link 1, so that replicas do not end together; None: as of the others."""
 
     @property
     def startup_s(self) -> int:
@@ -220,6 +227,8 @@ def link_command(settings: ChainSettings, segment: int, predecessor: str = "") -
         time_min_s=settings.time_min_s,
         least_run_s=settings.failure.least_run_s,
         uptime=settings.health.uptime,
+        service=settings.service,
+        replica=settings.replica,
         handover_s=settings.handover.cost_s,
         ready_s=0 if settings.mode is Mode.SERVICE else None,
     )
@@ -282,7 +291,8 @@ def _option_words(settings: ChainSettings, is_first: bool) -> list[str]:
         word for option in settings.options if option.name not in dropped for word in option.words
     ]
     if is_first:
-        return words
+        first_s = settings.first_limit_s
+        return words if first_s is None else [*words, f"--time={format_time_limit(first_s)}"]
     # A link is submitted from inside the one before: a relative --chdir would be taken from there.
     return [
         *words,
@@ -321,7 +331,8 @@ def _values(settings: ChainSettings) -> dict[str, object]:
             settings.time_min_s,
             settings.failure.least_run_s,
             settings.health.uptime,
-        ),
+        )
+        + format_replica(settings.service, settings.replica),
         "m_comment": settings.comment,
         "m_ahead": settings.ahead,
         "m_look_ahead": LOOK_AHEAD_S,

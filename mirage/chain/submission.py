@@ -34,6 +34,7 @@ from mirage.chain.folder import (
 )
 from mirage.chain.sbatch import real_sbatch, submitted_ids
 from mirage.chain.script import ChainSettings, build_job_script, link_command, then_command
+from mirage.chain.service_bounds import gpus_of
 from mirage.errors import ClusterError, InputError, MirageError, system_says
 
 # What sbatch prints when the user may not have another job in the queue (slurm_errno.c, job
@@ -343,6 +344,7 @@ def _fill_folder(settings: ChainSettings, script: UserScript) -> None:
         "length": settings.length,
         "ahead": settings.ahead,
         "up_front": int(settings.up_front),
+        **_replica_record(settings, script),
         **{f"then.{number}": then.source for number, then in enumerate(settings.then, start=1)},
     }
     for number, then in enumerate(settings.then, start=1):
@@ -350,6 +352,16 @@ def _fill_folder(settings: ChainSettings, script: UserScript) -> None:
     lines = "".join(f"{key}={value}\n" for key, value in record.items())
     _write(settings.folder / CHAIN_RECORD, os.fsencode(lines), 0o600)
     _write(settings.folder / SUBMITTING, b"", 0o600)
+
+
+def _replica_record(settings: ChainSettings, script: UserScript) -> dict[str, object]:
+    if settings.service is None:
+        return {}
+    return {
+        "service": settings.service,
+        "replica": settings.replica,
+        "gpus": gpus_of((*script.options, *settings.options)),
+    }
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:

@@ -12,6 +12,8 @@ without such a signal has none.
 ``min``: seconds to which backfill may shorten the job's limit (`sbatch --time-min`), if it may.
 ``least``: for how many seconds a link should run at least (`--min-runtime`), if its owner said so.
 ``up``: the share of the time, in percent, that a service is to be up, if its owner said so.
+``svc`` and ``rep``: the service's name, and which of its replicas this chain is (from 1); a service
+of one chain has neither.
 ``cost``: how many seconds a handover costs, measured by the chain itself or said by its owner; none
 of the two: not known. Of a service it is the start-up: from a link's start until it is ready.
 ``ready``: the Unix second at which this link of a service became ready, written by its own job; 0:
@@ -36,6 +38,8 @@ MAX_LEAD_S = 65_535
 MAX_WORD_S = 9_999_999
 """Of ``least`` and ``cost``: 115 days."""
 
+SERVICE_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+"""A pattern: one word, that is a folder's name too."""
 _WORDS = (
     r"mirage/1 chain=(?P<chain>[a-z0-9]{6,32})"
     r" seg=(?P<segment>[1-9]\d{0,3})/(?P<segments>[1-9]\d{0,3})"
@@ -44,6 +48,7 @@ _WORDS = (
     r" ei=(?P<interruption>\d{1,7}(?:\.\d{1,6})?) eo=(?P<overlap>\d{1,7}(?:\.\d{1,6})?)"
     r"(?: lead=(?P<lead>[1-9]\d{0,4}))?(?: min=(?P<time_min>[1-9]\d{0,8}))?"
     r"(?: least=(?P<least>[1-9]\d{0,6}))?(?: up=(?P<up>\d{1,3}(?:\.\d{1,4})?))?"
+    rf"(?: svc=(?P<service>{SERVICE_NAME}) rep=(?P<replica>[1-9]\d{{0,2}}))?"
     r"(?: cost=(?P<cost>\d{1,7}))?(?: ready=(?P<ready>\d{1,10})(?: down=(?P<down>[1-9]\d{0,6}))?)?"
 )
 _TAG = re.compile(rf"{_WORDS}(?: -- .*)?", re.ASCII | re.DOTALL)
@@ -77,6 +82,10 @@ class ChainTag:
     """For how long a link should run at least; None: its owner did not say."""
     uptime: float | None = None
     """The share of the time that a service is to be up; None: its owner did not say."""
+    service: str | None = None
+    """The service that the chain is a replica of; None: it is none of several."""
+    replica: int | None = None
+    """From 1; None as ``service``."""
     handover_s: int | None = None
     """What a handover costs, or of a service its start-up; None: not known."""
     ready_s: int | None = None
@@ -104,6 +113,8 @@ def parse_tag(comment: str) -> ChainTag | None:
         time_min_s=int(match["time_min"] or 0),
         least_run_s=_number_or_none(match["least"]),
         uptime=float(match["up"]) / 100 if match["up"] else None,
+        service=match["service"],
+        replica=_number_or_none(match["replica"]),
         handover_s=_number_or_none(match["cost"]),
         ready_s=_number_or_none(match["ready"]),
         down_s=int(match["down"] or 0),
@@ -147,6 +158,7 @@ def format_tag(tag: ChainTag, comment: str = "") -> str:
         f"mirage/1 chain={tag.chain_id} seg={tag.segment}/{tag.segments}{_of(tag.length)}{predecessor}"
         f" mode={tag.mode.value}"
         f" {format_wishes(tag.penalties, tag.lead_s, tag.time_min_s, tag.least_run_s, tag.uptime)}"
+        f"{format_replica(tag.service, tag.replica)}"
         + ("" if tag.handover_s is None else f" cost={tag.handover_s}")
         + ("" if tag.ready_s is None else f" ready={tag.ready_s}")
         + (f" down={tag.down_s}" if tag.down_s else "")
@@ -170,6 +182,11 @@ def format_wishes(
     return " ".join(
         [*words, *([] if uptime is None else [f"up={_number(round(uptime * 100, 4))}"])]
     )
+
+
+def format_replica(service: str | None, replica: int | None) -> str:
+    """The tag's words of a replica, after a space; empty: it is none."""
+    return "" if service is None else f" svc={service} rep={replica}"
 
 
 def _number_or_none(text: str | None) -> int | None:

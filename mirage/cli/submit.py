@@ -29,6 +29,7 @@ from mirage.chain.request import (
 )
 from mirage.chain.sbatch import Ask, ask_sbatch, real_sbatch, wrapper_on
 from mirage.chain.script import ChainSettings, link_command, then_command
+from mirage.chain.service import SERVICE_OPTIONS, script_of_replica
 from mirage.chain.submission import (
     Interruptions,
     new_chain_id,
@@ -70,6 +71,12 @@ when a service is ready (without a check: --startup after its start, or once SCR
   --health-count N          checks in a row that must pass (3)
   --startup D               time from a link's start until it is ready, until the chain's own tell it (10min)
   --uptime P%               share of the time for which a link should be ready (99.9%)
+several replicas of a service, one name (mirage scale; each is a chain, and they end apart):
+  --replicas N | A..B       N replicas, or between A and B of them by load; 0..B: none while nobody asks
+  --scale-on CMD            prints the load of the whole service; default: the gateway's requests, open and waiting
+  --target X                load that one replica takes (8 requests at once)
+  --prometheus URL          --scale-on is a query of this Prometheus server
+  --quiet D                 lower load for so long makes it smaller; higher load makes it larger at once (10min)
 when it ends early:
   --on-failure A            a link exits with an error: stop (default of train), retry:N (N in a row may fail), or
                             continue (default of service, whose SCRIPT then starts again on the same nodes)
@@ -125,12 +132,16 @@ def _run(words: list[str]) -> int:
     elif request.has("help") or request.has("usage"):
         print(USAGE, end="")
     else:
-        return _submit(request, ask)
+        return _submit(request, ask, words)
     return 0
 
 
-def _submit(request: CommandLine, ask: Ask) -> int:
+def _submit(request: CommandLine, ask: Ask, words: Sequence[str]) -> int:
     chain = prepare(request, ask, "mirage-submit")
+    if chain.request.own.keys() & SERVICE_OPTIONS:
+        from mirage.cli import submit_service
+
+        return submit_service.run(chain, words)
     if (exit_code := dry_run(chain)) is not None:
         return exit_code
     refuse_twin_of(chain)
@@ -169,8 +180,11 @@ def prepare(request: CommandLine, ask: Ask, program: str) -> PreparedChain:
     """The chain that is asked for. ``program``: its name in notes to the user. Raises InputError."""
     check_request(request, os.environ)
     cwd = str(Path.cwd())
-    source = find_script(request, cwd, os.environ.get("PATH", os.defpath))
-    script = _read_script(source, ask, ignore_pbs=ignores_pbs(request, os.environ))
+    if "replica" in request.own:
+        source, copy = script_of_replica(request.own["replica"])
+    else:
+        source = copy = find_script(request, cwd, os.environ.get("PATH", os.defpath))
+    script = _read_script(copy, ask, ignore_pbs=ignores_pbs(request, os.environ))
     request = with_directives(request, script.content, str(source))
     check_nesting(source, script.content, os.environ, is_allowed="nested" in request.own)
     if "nested" not in request.own and submits_itself(source.name, script.content):

@@ -461,6 +461,8 @@ def _chain(entries: Sequence[tuple[Job, ChainTag]], known: Chain | None, now_s: 
         name=name,
         uptime=tag.uptime,
         handover_s=last.handover_s,
+        service=tag.service,
+        replica=tag.replica,
     )
 
 

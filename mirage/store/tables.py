@@ -106,6 +106,8 @@ chains = Table(
     Column("name", String(MAX_NAME), nullable=False, server_default=""),
     Column("uptime", Double),
     Column("handover_s", Integer),
+    Column("service", String(64)),
+    Column("replica", Integer),
     **MARIADB,
 )
 

@@ -54,6 +54,18 @@ def test_the_tag_tells_to_what_backfill_may_shorten_a_link() -> None:
     assert parse_tag(f"{SOUND} min=7200 lead=300") is None
 
 
+def test_the_tag_tells_which_replica_of_which_service_a_chain_is() -> None:
+    words = SOUND.replace("train", "service") + " svc=llama-3.1_70b rep=12"
+    tag = replace(TAG, mode=Mode.SERVICE, service="llama-3.1_70b", replica=12)
+    assert format_tag(tag) == words
+    assert parse_tag(f"{words} -- mine") == tag
+    assert parse_tag(f"{words} cost=60 ready=7") == replace(tag, handover_s=60, ready_s=7)
+    assert submitted_tag(f"sbatch --comment='{words}' job.sh") == words
+    assert parse_tag(f"{SOUND} svc=a") is None
+    assert parse_tag(f"{SOUND} svc=../a rep=1") is None
+    assert parse_tag(f"{SOUND} svc=a rep=0") is None
+
+
 def test_the_lead_of_the_chains_signal_is_its_last_word() -> None:
     tag = replace(TAG, lead_s=300)
     assert format_tag(tag) == f"{SOUND} lead=300"

@@ -53,6 +53,8 @@ def _create_chains() -> None:
         sa.Column("length", sa.String(16), nullable=False, server_default=""),
         sa.Column("uptime", sa.Double),
         sa.Column("handover_s", sa.Integer),
+        sa.Column("service", sa.String(64)),
+        sa.Column("replica", sa.Integer),
         sa.PrimaryKeyConstraint("user", "chain_id", name="pk_chains"),
         **AT_MOST_ONCE,
     )
