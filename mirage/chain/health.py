@@ -1,5 +1,6 @@
 """When a service is ready, as `mirage-submit` is told: `--health-command`, `--health-http`,
-`--health-tcp`, `--startup`, and `--uptime`, the share of the time for which it should be.
+`--health-tcp`, `--startup`, and `--uptime`, the share of the time for which it should be; and on
+which port clients reach it: `--port`.
 """
 
 from __future__ import annotations
@@ -9,19 +10,19 @@ import subprocess
 from collections.abc import Mapping
 
 from mirage.chain.durations import format_duration, parse_duration
-from mirage.chain.script import ChainSettings, Health
+from mirage.chain.script import FREE_PORT, ChainSettings, Health
 from mirage.chain.service import SERVICE_OPTIONS
 from mirage.domain import Mode
 from mirage.errors import InputError
 
 OF_SERVICES = frozenset(
-    {"health-command", "health-http", "health-tcp", "health-count", "startup", "uptime"}
+    {"health-command", "health-http", "health-tcp", "health-count", "startup", "uptime", "port"}
     | SERVICE_OPTIONS
 )
 """Options that say nothing to a `train` chain."""
 _CHECKS = ("health-command", "health-http", "health-tcp")
 _READY_FILE = b"MIRAGE_READY_FILE"
-_PAGE = re.compile(r"(\d{1,5})(/[!-~]*)", re.ASCII)
+_PAGE = re.compile(r"(\d{1,5}|)(/[!-~]*)", re.ASCII)
 _PERCENT = re.compile(r"(\d{1,3}(?:\.\d{1,3})?)%?", re.ASCII)
 _LEAST_UPTIME, _MOST_UPTIME = 50.0, 99.999
 
@@ -40,23 +41,27 @@ def parse_health(own: Mapping[str, str], count: int, script: bytes) -> Health:
     if "health-command" in own and (wrong := _syntax_error(own["health-command"])):
         raise InputError(f"--health-command: sh can't read it: {wrong}")
     says_so = _READY_FILE in script
-    if not given and not says_so and parse_duration(own.get("startup", "1")) == 0:
+    if not (given or says_so or "port" in own) and parse_duration(own.get("startup", "1")) == 0:
         raise InputError(
             "--startup 0 without a check: each link would count as ready at once, and end the one"
             " before. Give the time from its start until it is ready, or --health-http PORT/path"
         )
-    if "health-count" in own and not given:
+    if "health-count" in own and not given and "port" not in own:
         raise InputError(
             "--health-count has no meaning without a check:"
             " --health-command, --health-http or --health-tcp"
         )
-    port, path = _page(own["health-http"]) if "health-http" in own else (0, "")
+    reached = _reached(own["port"]) if "port" in own else 0
+    port, path = _page(own["health-http"], reached) if "health-http" in own else (0, "")
     if "health-tcp" in own:
         port = _port("health-tcp", own["health-tcp"], "8000")
+    if not given and not says_so:
+        port = reached
     return Health(
         command=own.get("health-command", ""),
         port=port,
         path=path,
+        reached=reached or port,
         count=count,
         says_so=says_so,
         uptime=_uptime(own) if "uptime" in own else None,
@@ -71,14 +76,19 @@ def _syntax_error(command: str) -> str:
     return done.stderr.partition("\n")[0] if done.returncode else ""
 
 
-def _page(text: str) -> tuple[int, str]:
+def _page(text: str, reached: int) -> tuple[int, str]:
+    """Port and path. ``reached``: the port of `--port`, which a page without a port is on."""
     match = _PAGE.fullmatch(text)
-    if not match:
+    if not match or not (match[1] or reached):
         raise InputError(
             f"--health-http: {text!r} is not PORT/path, such as 8000/health (for https, use"
-            " --health-command)"
+            " --health-command); with --port, /health will do"
         )
-    return _port("health-http", match[1], "8000/health"), match[2]
+    return _port("health-http", match[1], "8000/health") if match[1] else reached, match[2]
+
+
+def _reached(text: str) -> int:
+    return FREE_PORT if text == "free" else _port("port", text, "8000, or free")
 
 
 def _port(option: str, text: str, example: str) -> int:

@@ -39,6 +39,10 @@
 #                 program creates it as $MIRAGE_READY_FILE once it goes on where the last link stopped. A service creates
 #                 it, or this file does: by= (check, startup) tells why. down=: seconds without a ready server since then,
 #                 since that one died and was started again
+#   endpoint.K    {"host", "port", "link", "ready_s", "job"}: where clients reach link K of a service. Here from its readiness
+#                 until it stops serving; its successor takes it away before it asks link K to end
+#   address.K     HOST:PORT or PORT, if the script of link K chose it ($MIRAGE_ENDPOINT)
+#   draining.K.G  gateway G still has clients at link K, whose endpoint.K is gone
 #   unready.K     the service of link K was never ready, or died too often: link K gave up, or ran to its end so. The first
 #                 line says which
 #   writer.G/     the one-writer lock: whoever makes the directory with the highest G may write. owner: segment=, job=
@@ -490,7 +494,7 @@ m_forget_job() { # the environment as it was at submission: without what Slurm p
         [ "$m_name" = SLURM_CONF ] || unset "$m_name"
     done
     unset MIRAGE_CHAIN_ID MIRAGE_SEGMENT MIRAGE_SEGMENTS MIRAGE_PRED_JOBID
-    unset MIRAGE_CHAIN_DIR MIRAGE_DONE_FILE MIRAGE_READY_FILE MIRAGE_SCRIPT
+    unset MIRAGE_CHAIN_DIR MIRAGE_DONE_FILE MIRAGE_READY_FILE MIRAGE_SCRIPT MIRAGE_PORT MIRAGE_ENDPOINT
     unset CUDA_VISIBLE_DEVICES GPU_DEVICE_ORDINAL ROCR_VISIBLE_DEVICES ZE_AFFINITY_MASK ENVIRONMENT TMPDIR
     m_put_back
 }
@@ -955,6 +959,7 @@ m_hand_over() { # JOB SEGMENT: asks it to end, and waits until it has. Fails if 
     ! m_gone "$1" "$2" || return 0
     m_say "link $2 (job $1) still runs; taking over from it"
     m_settle_grace
+    ! m_is_service || m_drain "$1" "$2" || return 1
     m_asked='' m_ended='' m_asked_at=$(m_now)
     [ "$m_handover_signal" != none ] || m_asked=1
     until m_gone "$1" "$2"; do
@@ -970,6 +975,28 @@ m_hand_over() { # JOB SEGMENT: asks it to end, and waits until it has. Fails if 
     done
     m_note "$2" gone "$(m_now)"
     m_took_from=$2
+}
+
+m_drain() { # JOB SEGMENT: its clients leave, within the grace. Fails if this link must end itself
+    [ -e "$m_dir/endpoint.$2" ] || return 0
+    rm -f "$m_dir/endpoint.$2"
+    m_drain_from=$(m_now)
+    while m_is_draining "$2"; do
+        m_leave_if_over
+        ! m_must_end || return 1
+        ! m_gone "$1" "$2" && ! m_overlap_is_used_up || return 0
+        sleep 1
+    done
+}
+
+m_is_draining() { # SEGMENT: gateways may not have seen yet that it leaves, or have clients there
+    m_drained_for=$(($(m_now) - m_drain_from))
+    [ "$m_drained_for" -ge "$m_notice" ] || return 0
+    [ "$m_drained_for" -lt "${m_grace_now:-$m_least_grace}" ] || return 1
+    for m_entry in "$m_dir/draining.$1".*; do # opens the folder, so that NFS does not answer from its cache
+        [ ! -e "$m_entry" ] || return 0
+    done
+    return 1
 }
 
 m_take_over() {
@@ -1019,6 +1046,75 @@ m_answers() { # [PATH]: something accepts a connection to the service's port of 
         [ "$m_answer" -eq 1 ] || break
     done
     return "$m_answer"
+}
+
+# ---- Where is a service reached? ------------------------------------------------------------------------------------
+
+m_settle_port() { # before the script starts: sets m_port, the one of --port, and if the check asks that one m_health_port
+    export MIRAGE_ENDPOINT="$m_dir/address.$m_seg"
+    rm -f "$MIRAGE_ENDPOINT"
+    m_asked_port=${m_asked_port:-$m_port} m_asked_check=${m_asked_check:-$m_health_port}
+    [ "$m_asked_port" != free ] || m_pick_port
+    export MIRAGE_PORT="$m_port"
+}
+
+m_pick_port() { # one that nothing answers on, below those that the kernel gives to clients
+    m_try=$m_deaths
+    while m_port=$((20000 + (m_job + 7919 * m_try) % 12000)) m_health_port=$m_port && m_answers; do m_try=$((m_try + 1)); done
+    [ "$m_asked_check" = free ] || m_health_port=$m_asked_check
+}
+
+m_find_address() { # sets m_host and m_at_port. Fails if nobody said where clients reach this link
+    m_address=$(head -n 1 "$m_dir/address.$m_seg" 2>/dev/null)
+    m_address=${m_address:-$m_port}
+    case $m_address in
+        '') return 1 ;;
+        *:*) m_host=${m_address%:*} m_host=${m_host#\[} m_host=${m_host%]} m_at_port=${m_address##*:} ;;
+        *) m_host=$(uname -n) m_at_port=$m_address ;;
+    esac
+    case $m_host/$m_at_port in
+        /* | */ | *[!A-Za-z0-9.:_/-]* | */*[!0-9]*)
+            m_say "\$MIRAGE_ENDPOINT has '$m_address', which is not HOST:PORT or PORT: clients do not find this link"
+            return 1
+            ;;
+    esac
+}
+
+m_write_endpoint() { # fails while it can't be written. Nobody is sent to a link that a later one replaces
+    for m_entry in "$m_dir"/endpoint.*; do
+        case ${m_entry##*.} in *[!0-9]*) ;; *) [ "${m_entry##*.}" -le "$m_seg" ] || return 0 ;; esac
+    done
+    m_find_address || return 0
+    if m_error=$(m_write "endpoint.$m_seg" \
+        "{\"host\": \"$m_host\", \"port\": $m_at_port, \"link\": $m_seg, \"ready_s\": $(m_now), \"job\": $m_job}" 2>&1); then
+        [ -z "$m_unlisted" ] || m_say "endpoint.$m_seg is written: clients find this link"
+        m_unlisted=
+        return 0
+    fi
+    [ -n "$m_unlisted" ] || m_say "this link serves at $m_host:$m_at_port, but clients do not find it: can't write" \
+        "$m_dir/endpoint.$m_seg (${m_error##*: }). Make room there; it tries on"
+    m_unlisted=1
+    return 1
+}
+
+m_look_after() { # beside the script, from its readiness on: what it said could not be written, and its end nears
+    m_tag_at=0 m_ask_at=0
+    while :; do
+        [ -z "$m_unlisted" ] || m_write_endpoint || :
+        [ "$(m_now)" -lt "$m_tag_at" ] || { ! m_tag_ready && m_tag_at=$(($(m_now) + 20)); } || m_tag_at=9999999999
+        ! m_nears_limit || { rm -f "$m_dir/endpoint.$m_seg"; m_unlisted=''; }
+        [ -e "$m_dir/endpoint.$m_seg" ] || [ -n "$m_unlisted" ] || [ "$m_tag_at" -lt 9999999999 ] || return 0
+        sleep 5 >/dev/null 2>&1
+    done
+}
+
+m_nears_limit() { # Slurm, or the script's own signal, ends it soon: gateways send nobody here any more
+    [ "$(m_now)" -ge "$m_ask_at" ] || return 1
+    m_ask_at=$(($(m_now) + 300))
+    m_left=$(m_seconds_left) || return 1
+    m_left=$((m_left - m_limit_lead - m_leave_lead))
+    [ "$m_left" -ge 300 ] || m_ask_at=$(($(m_now) + m_left))
+    [ "$m_left" -le 0 ]
 }
 
 m_settle_check() { # before the script starts: sets m_stranger and m_patience
@@ -1085,9 +1181,10 @@ m_watch_service() { # beside the user's script
     done
     m_serves=1
     m_note_ready
+    until m_write_endpoint || m_is_alone; do sleep 5; done # its clients would find none
     m_tag_ready || : # before the link before has had its time to end
     [ -n "$m_took" ] || m_take_over
-    until m_tag_ready; do sleep 20; done
+    m_look_after
 }
 
 m_is_late() { # twice the start-up is over. Beside a link that serves, two sets of nodes would be held for nothing
@@ -1283,6 +1380,7 @@ m_on_signal() { # SIGNAL: only forks, so that m_wait does not miss anything
     fi
     m_pass_on "$1" "$m_canary" "$m_stray" &
     [ "$1" != TERM ] || m_terms="$m_terms $!"
+    [ "$1" != TERM ] || rm -f "$m_dir/endpoint.$m_seg" &
     [ "$1" != TERM ] || m_say_if_cut & # now: the script may not heed it, and then all is killed after KillWait
     m_start_canary
 }
@@ -1320,7 +1418,7 @@ m_ignore_signals() { # meant for the user's script, not for what runs beside it
 
 m_start() { # ARGUMENTS...: again, where a service died
     rm -f "$m_dir/.up.$m_job"
-    ! m_is_service || m_settle_check
+    ! m_is_service || { m_settle_port; m_settle_check; }
     export MIRAGE_CHAIN_ID="$m_chain" MIRAGE_SEGMENT="$m_seg" MIRAGE_SEGMENTS="$m_segments" MIRAGE_PRED_JOBID="$m_pred"
     export MIRAGE_CHAIN_DIR="$m_dir" MIRAGE_DONE_FILE="$m_done_file" MIRAGE_READY_FILE="$m_dir/ready.$m_seg"
     export MIRAGE_SCRIPT="$m_source"
@@ -1482,7 +1580,7 @@ m_main() { # SEGMENT PREDECESSOR ARGUMENTS...
     esac
     m_seg=$1 m_pred=$2 m_next=$(($1 + 1)) m_job=$SLURM_JOB_ID m_restart=${SLURM_RESTART_COUNT:-0} m_started=$(m_now)
     m_child='' m_before='' m_deaths=0 m_took_from='' m_queuer='' m_helper='' m_work='' m_look_at=0 m_swept='' m_at_signal='' m_cannot_wait='' m_unwritten='' m_saved='' m_stranded='' m_tagged='' m_left_steps=''
-    m_serves='' m_ready_since='' m_seen_ready='' m_died='' m_down_before='' # of a service that was started again
+    m_asked_port='' m_asked_check='' m_unlisted='' m_serves='' m_ready_since='' m_seen_ready='' m_died='' m_down_before='' # of a service that was started again
     shift 2
     m_watch_signals
     m_read_length
@@ -1492,7 +1590,8 @@ m_main() { # SEGMENT PREDECESSOR ARGUMENTS...
     m_leave_if_paused
     m_look_back
     m_is_service || m_notify_interrupted "$m_started" &
-    rm -f "$m_dir/link.$m_seg" "$m_dir/handover.$m_seg" "$m_dir/ready.$m_seg" "$m_dir/unready.$m_seg" # of this link before it was requeued
+    rm -f "$m_dir/link.$m_seg" "$m_dir/handover.$m_seg" "$m_dir/ready.$m_seg" "$m_dir/unready.$m_seg" \
+        "$m_dir/endpoint.$m_seg" "$m_dir/draining.$m_seg".* # of this link before it was requeued
     m_write_soon "start.$m_seg" "job=$m_job
 restart=$m_restart
 start=$m_started
@@ -1512,6 +1611,7 @@ err=$(readlink "/proc/$$/fd/2")" || m_leave 143 "asked to end before the work be
     while :; do
         m_start "$@"
         m_wait
+        rm -f "$m_dir/endpoint.$m_seg"
         m_end=$(m_now)
         m_look_at_canary
         m_stop_helpers

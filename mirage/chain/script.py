@@ -21,12 +21,18 @@ from mirage.chain.sbatch import SbatchOption
 from mirage.chain.tag import ChainTag, format_replica, format_tag, format_wishes
 from mirage.domain import SIGNAL_SLACK_S, USED_UP_EXIT, Mode, Penalties, assumed_handover_s
 
+FREE_PORT = -1
+"""Each link chooses a port that is free on its node."""
 HEALTH_INTERVAL_S = 2
 PORT_LIMIT_S, COMMAND_LIMIT_S = 5, 30
 """A check of a port, and the user's --health-command, may take so long."""
 NOTIFY_LIMIT_S = 60
 """The user's --notify command may run for so long."""
 LEAST_GRACE_S = 300
+NOTICE_S = 10
+"""So long after a link of a service has lost its endpoint file it is asked to end: gateways have seen it then."""
+LEAVE_LEAD_S = 30
+"""So long before its time limit, or its own signal, a link of a service takes no new clients."""
 CONFIRM_AFTER_S = 60
 """A link that was queued so long ago is asked for once more: slurmctld may have been killed before
 it had saved it.
@@ -84,9 +90,13 @@ class Health:
     command: str = ""
     """Exits with 0 once it is."""
     port: int = 0
-    """Of its node: ready once that accepts a connection; 0: none is asked."""
+    """Of its node: ready once that accepts a connection; 0: none is asked; FREE_PORT: `reached`."""
     path: str = ""
     """Of a page on that port: ready once the answer is 2xx or 3xx."""
+    reached: int = 0
+    """The port on which clients reach it, or FREE_PORT; 0: none, unless the script writes it into the
+    file `$MIRAGE_ENDPOINT`.
+    """
     count: int = 3
     """Checks in a row that must pass."""
     says_so: bool = False
@@ -100,7 +110,8 @@ class Health:
         if self.command:
             return f"--health-command {self.command}"
         if self.port:
-            return f"--health-{'http' if self.path else 'tcp'} {self.port}{self.path}"
+            port = "port $MIRAGE_PORT" if self.port == FREE_PORT else str(self.port)
+            return f"--health-{'http' if self.path else 'tcp'} {port}{self.path}"
         return "$MIRAGE_READY_FILE"
 
 
@@ -367,7 +378,10 @@ def _rules(settings: ChainSettings) -> dict[str, object]:
         "m_max_overlap": "" if handover.max_overlap_s is None else handover.max_overlap_s,
         "m_startup": settings.startup_s,
         "m_health_command": health.command,
-        "m_health_port": health.port or "",
+        "m_health_port": _port_word(health.port),
+        "m_port": _port_word(health.reached),
+        "m_notice": NOTICE_S,
+        "m_leave_lead": LEAVE_LEAD_S,
         "m_health_path": health.path,
         "m_health_count": health.count,
         "m_check": health.words,
@@ -379,6 +393,10 @@ def _rules(settings: ChainSettings) -> dict[str, object]:
         "m_notify_after": settings.notify.after_s,
         "m_notify_limit": NOTIFY_LIMIT_S,
     }
+
+
+def _port_word(port: int) -> str:
+    return "free" if port == FREE_PORT else str(port or "")
 
 
 def _functions(settings: ChainSettings, script: UserScript) -> str:

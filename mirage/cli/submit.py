@@ -64,8 +64,11 @@ how a link takes over if its predecessor still runs:
   --handover-grace D        then it is cancelled after D; default: twice this chain's longest checkpoint, 5min at least
   --handover-cost D         train: time lost by one handover, until the chain's own tell it (10min)
   --max-overlap D           both run together at most for D (UNLIMITED)
+where clients reach a service (see `mirage endpoint`, `mirage gateway`):
+  --port PORT               this port of its node, or free: each link finds a free one as $MIRAGE_PORT (default: the
+                            check's; or HOST:PORT, or PORT, that SCRIPT writes into the file $MIRAGE_ENDPOINT)
 when a service is ready (without a check: --startup after its start, or once SCRIPT creates $MIRAGE_READY_FILE):
-  --health-http PORT/path   the page on this port of its node answers 2xx or 3xx
+  --health-http PORT/path   the page on this port of its node (/path: on that of --port) answers 2xx or 3xx
   --health-tcp PORT         the port of its node accepts a connection
   --health-command CMD      the command exits with 0
   --health-count N          checks in a row that must pass (3)
@@ -101,7 +104,8 @@ output:
   -h, --help    -V, --version
 
 A link finds MIRAGE_CHAIN_ID, MIRAGE_SEGMENT, MIRAGE_SEGMENTS, MIRAGE_PRED_JOBID, MIRAGE_CHAIN_DIR, MIRAGE_SCRIPT,
-MIRAGE_DONE_FILE and MIRAGE_READY_FILE in its environment. The chain's files lie in ${MIRAGE_HOME:-~/.mirage}/chains.
+MIRAGE_DONE_FILE and MIRAGE_READY_FILE in its environment; of a service MIRAGE_PORT and MIRAGE_ENDPOINT too. The
+chain's files lie in ${MIRAGE_HOME:-~/.mirage}/chains.
 Exit codes: 0 submitted, 1 sbatch failed, 2 wrong usage or input, 130 interrupted.
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from mirage.chain.folder import over_marker, read_link, read_record
-from mirage.chain.script import Failure, Handover, Health, Notify
+from mirage.chain.script import FREE_PORT, Failure, Handover, Health, Notify
 from mirage.domain import Mode
 from tests.unit.chain import test_job_sh
 from tests.unit.chain.test_job_sh import (
@@ -33,6 +34,14 @@ pytestmark = pytest.mark.flaky(reruns=1)
 """Real shells and signals in real time: a busy machine can move what comes first. A rerun is shown."""
 
 rig = test_job_sh.rig
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A link that has lost its endpoint file is asked to end a second later, and not ten."""
+    monkeypatch.setattr("mirage.chain.script.NOTICE_S", 1)
+
+
 SERVER = r"""
 trap 'echo "$MIRAGE_SEGMENT stops" >>trace; exit 0' TERM
 echo "$MIRAGE_SEGMENT starts" >>trace
@@ -456,3 +465,118 @@ def test_a_script_that_leaves_its_server_behind_does_not_end_the_chain_as_done(r
     serve(rig, 'touch "$MIRAGE_READY_FILE"', length="done", health=Health(says_so=True))
     rig.run(2, 12, 11)
     assert (over_marker(rig.folder) or ("",))[0] == "done"
+
+
+# ---- Where clients reach it
+
+ON_A_PORT = r"""
+trap 'echo "$MIRAGE_SEGMENT stops" >>trace; exit 0' TERM
+echo "$MIRAGE_SEGMENT starts" >>trace
+echo "127.0.0.1:$((8000 + MIRAGE_SEGMENT))" >"$MIRAGE_ENDPOINT"
+touch "$MIRAGE_READY_FILE"
+while [ ! -e "die.$MIRAGE_SEGMENT" ]; do sleep 0.1; done
+rm -f die.* "$MIRAGE_READY_FILE"
+exit 1
+"""
+
+
+def endpoint(rig: Rig, segment: int) -> Path:
+    return rig.folder / f"endpoint.{segment}"
+
+
+def serve_on_a_port(rig: Rig, **changes: object) -> None:
+    serve(rig, ON_A_PORT, health=Health(says_so=True), **changes)
+    start_first(rig)
+    wait_until(endpoint(rig, 1).exists)
+
+
+@every_shell
+def test_a_link_says_where_it_is_until_its_successor_is_ready(rig: Rig) -> None:
+    serve_on_a_port(rig)
+    told = json.loads(endpoint(rig, 1).read_text())
+    assert {key: told[key] for key in ("host", "port", "link", "job")} == {
+        "host": "127.0.0.1",
+        "port": 8001,
+        "link": 1,
+        "job": 11,
+    }
+    assert abs(told["ready_s"] - time.time()) < PATIENCE_S
+    (rig.folder / "draining.1.gate").touch()  # a gateway still has clients there
+    rig.start(2, 12, 11)
+    wait_until(lambda: endpoint(rig, 2).exists() and not endpoint(rig, 1).exists())
+    asked_from = time.monotonic()
+    wait_until(lambda: time.monotonic() > asked_from + 3)
+    assert "1 stops" not in trace(rig), "it is asked to end once its clients have left"
+    (rig.folder / "draining.1.gate").unlink()
+    wait_until(lambda: "1 stops" in trace(rig))
+    assert endpoint(rig, 2).exists()
+
+
+def test_clients_that_never_leave_hold_a_handover_up_for_the_grace_alone(rig: Rig) -> None:
+    serve_on_a_port(rig, handover=Handover(grace_s=3))
+    (rig.folder / "draining.1.gate").touch()
+    rig.start(2, 12, 11)
+    wait_until(lambda: "1 stops" in trace(rig))
+
+
+@every_shell
+def test_nobody_is_sent_to_a_server_that_died_or_was_told_to_end(rig: Rig) -> None:
+    serve_on_a_port(rig, failure=Failure(action="continue"))
+    (rig.root / "die.1").touch()
+    wait_until(lambda: not endpoint(rig, 1).exists())
+    wait_until(endpoint(rig, 1).exists)
+    os.killpg(rig.running[-1].pid, signal.SIGTERM)
+    wait_until(lambda: not endpoint(rig, 1).exists())
+
+
+def test_a_link_that_nears_its_limit_takes_no_new_clients(rig: Rig) -> None:
+    (rig.fake / "end").write_text(f"{int(time.time()) + 33}\n")
+    serve_on_a_port(rig)
+    wait_until(lambda: not endpoint(rig, 1).exists())
+    assert rig.running[-1].poll() is None
+
+
+@every_shell
+def test_a_full_disk_under_the_endpoint_is_told_and_serving_goes_on(rig: Rig) -> None:
+    """A folder of its name stands for the full disk, as above."""
+    serve(rig, ON_A_PORT, health=Health(says_so=True))
+    start_first(rig)
+    wait_until(endpoint(rig, 1).exists)
+    (rig.folder / ".endpoint.2.12").mkdir()
+    link = rig.start(2, 12, 11)
+    assert link.stderr
+    wait_until(lambda: (rig.folder / "ready.2").exists())
+    told = next(line for line in link.stderr if "serves at" in line)
+    assert "this link serves at 127.0.0.1:8002, but clients do not find it: can't write" in told
+    assert endpoint(rig, 1).exists()
+    assert "1 stops" not in trace(rig), "its clients would find no link"
+    (rig.folder / ".endpoint.2.12").rmdir()
+    wait_until(lambda: "1 stops" in trace(rig))
+    assert endpoint(rig, 2).exists()
+
+
+def test_an_address_that_is_none_is_told(rig: Rig) -> None:
+    serve(rig, ON_A_PORT.replace("127.0.0.1:", "here "), health=Health(says_so=True))
+    start_first(rig)
+    link = rig.running[-1]
+    assert link.stderr
+    assert "$MIRAGE_ENDPOINT has 'here 8001', which is not HOST:PORT or PORT" in "".join(
+        next(link.stderr) for _ in range(1)
+    )
+    assert not endpoint(rig, 1).exists()
+
+
+@every_shell
+def test_each_link_may_choose_a_free_port(rig: Rig) -> None:
+    health = Health(port=FREE_PORT, path="/health", reached=FREE_PORT, count=1)
+    serve(rig, 'exec python3 pages.py "$MIRAGE_PORT"', health=health)
+    (rig.root / "pages.py").write_text(PAGES)
+    (rig.root / "healthy").touch()
+    taken = 20000 + 11
+    with socket.create_server(("localhost", taken)):
+        rig.start(1, 11)
+        wait_until(endpoint(rig, 1).exists)
+        told = json.loads(endpoint(rig, 1).read_text())
+        assert told["port"] != taken
+        assert told["host"] == os.uname().nodename
+        assert answers(told["port"])

@@ -370,7 +370,11 @@ def test_the_options_reach_the_job(site: Site) -> None:
     ("words", "expected"),
     [
         (["--health-http=8000/v1/health"], {"port": "8000", "path": "/v1/health"}),
-        (["--health-tcp", "22"], {"port": "22", "path": "''"}),
+        (["--health-tcp", "22"], {"port": "22", "path": "''", "reached": "22"}),
+        (["--port=22"], {"port": "22", "path": "''", "reached": "22"}),
+        (["--port=free", "--health-http=/up"], {"port": "free", "path": "/up", "reached": "free"}),
+        (["--port=22", "--health-http=23/up"], {"port": "23", "path": "/up", "reached": "22"}),
+        (["--port=22", "--health-command=true"], {"port": "''", "reached": "22"}),
         (["--startup=8min"], {"startup": "480", "cost": "480"}),
         (["--time=1:00:00"], {"startup": "360", "on_failure": "continue"}),
         (["--on-failure=stop"], {"startup": "360", "on_failure": "stop"}),
@@ -381,7 +385,7 @@ def test_when_a_service_is_ready_reaches_the_job(
 ) -> None:
     main(["--mode=service", *words, "train.sbatch"])
     got = values(site)
-    names = {"port": "health_port", "path": "health_path"}
+    names = {"port": "health_port", "path": "health_path", "reached": "port"}
     assert {name: got[f"m_{names.get(name, name)}"] for name in expected} == expected
 
 
@@ -639,6 +643,9 @@ def test_every_option_of_the_manual_is_in_the_table() -> None:
         ),
         (["--mode=service", "--health-http=foo", "train.sbatch"], "'foo' is not PORT/path"),
         (["--mode=service", "--health-http=8000", "train.sbatch"], "'8000' is not PORT/path"),
+        (["--mode=service", "--health-http=/up", "train.sbatch"], "'/up' is not PORT/path"),
+        (["--mode=service", "--port=0", "train.sbatch"], "--port: '0' is no port"),
+        (["--port=8000", "train.sbatch"], "--port"),
         (
             ["--mode=service", "--health-http=70000/up", "train.sbatch"],
             "--health-http: '70000' is no port: expected 1 to 65535",
