@@ -7,6 +7,7 @@ of, at   which part of that is compared, and where it is in the kept result, as 
 but      keys that may differ, beside those of the run itself (`OF_THE_RUN`)
 within   keys that hold a time or a memory, each with the greatest ratio between two runs
 ci       true for the cheapest: scripts/test computes them again
+slurm    true where the command needs a Slurm: it is run only if MIRAGE_SLURM_DIR names one
 
 All that the command gives must be in the kept result, to the digit. Each row of a list must be one of the kept rows.
 Other lists must be as the kept ones begin.
@@ -43,6 +44,7 @@ class Again:
     but: list[str] = field(default_factory=list)
     within: Mapping[str, float] = field(default_factory=dict)
     ci: bool = False
+    slurm: bool = False
 
     def differences(self, fresh: Any, kept: Any, where: str = "") -> Iterator[str]:
         """One line for each value that the kept result does not have in its place."""
