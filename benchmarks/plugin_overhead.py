@@ -1,8 +1,8 @@
 """What the routing plugin costs in a real slurmctld: blocks of submissions in turn with it and
 without.
 
-    scripts/slurm-up --dir /var/tmp/cost --port-base 18810
-    .venv/bin/python -m benchmarks.plugin_overhead /var/tmp/cost [--rounds 20] [--block 50]
+    scripts/slurm-up
+    .venv/bin/python -m benchmarks.plugin_overhead [--rounds 20] [--block 50]
 
 One slurmctld, since two of them differ by more than the plugin costs. Without: no job_submit plugin
 at all; `scontrol reconfigure` takes it in and out. With: agents of the size that `mirage route
@@ -32,7 +32,7 @@ from mirage.routing.flavors import Flavor, PartitionKind
 from mirage.routing.plugin import PluginOptions, install
 from mirage.routing.state import PartitionState, Variant, width
 from mirage.routing.table import AGENTS, STATE, agents_text, state_text, write
-from tests.slurm.site import ALICE, ROOT, Site
+from tests.slurm.site import ALICE, ROOT, Site, the_site
 
 HIDDEN = (16, 8)
 SIZES = [
@@ -210,12 +210,11 @@ def spread(values_us: list[float]) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path, metavar="DIR", help="of slurm-up")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--block", type=int, default=50, help="submissions in a block")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/plugin_overhead.json"))
     args = parser.parse_args()
-    site = Site(args.folder)
+    site = the_site()
     run = site.folder / "routing"
     run.mkdir(exist_ok=True)
     install(site.folder / "etc" / "job_submit.lua", PluginOptions(run=run))
