@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from benchmarks.sim_common import write_json
 from mirage.figures.provenance import provenance
 from slurm_sim import JobSpec, Simulator
 from slurm_sim.clusters import read_cluster
@@ -274,7 +275,7 @@ def _site_jobs(count: int) -> list[JobSpec]:
 def _keep(kept: Path, name: str, figures: dict[str, Any]) -> None:
     results = json.loads(kept.read_text()) if kept.exists() else {}
     results[name] = figures
-    kept.write_text(json.dumps(results, indent=1) + "\n")
+    write_json(kept, results)
 
 
 def _table(kept: Path) -> str:

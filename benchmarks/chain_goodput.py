@@ -34,6 +34,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.sim_common import write_json
 from mirage.domain import Mode
 from mirage.provision.chains.methods import chain_methods
 from mirage.provision.chains.run import Scenario, busy_cluster
@@ -275,7 +276,7 @@ def main() -> None:
             if label not in of:
                 of[label] = run(window, method, args.traces)
                 print(window.key, label, of[label], flush=True)
-        args.out.write_text(json.dumps(rows, indent=1) + "\n")
+        write_json(args.out, rows)
     shown = list(dict.fromkeys(method for of in rows.values() for method in of if method != NONE))
     print(table(rows, drawn, args.against, shown))
 

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.sim_common import write_json
 from mirage.elastic.baselines import BASELINES, baseline
 from mirage.elastic.evaluation import ElasticEvaluationPlan, difference, evaluate
 from mirage.elastic.learn.evolution import EvolutionOptions
@@ -50,7 +51,7 @@ def main() -> None:
     part = speed() if args.speed else comparison(args)
     if args.keep:
         part = joined(record[name], part)
-    args.out.write_text(json.dumps(record | {name: part}, indent=1, sort_keys=True) + "\n")
+    write_json(args.out, record | {name: part})
     print(json.dumps(part if args.speed else summary(part), indent=1))
 
 
@@ -70,7 +71,24 @@ def comparison(args: argparse.Namespace) -> dict[str, Any]:
     record = evaluate(plan, lambda name: print(name, flush=True)).record
     record["provenance"]["command"] = command(sys.argv[1:])
     trainings = {label: training(model) for label, (_, model) in models.items()}
-    return record | {"trainings": trainings}
+    return part_of(record | {"trainings": trainings})
+
+
+ROW = ("mean_jct_slots", "interval", "makespan_slots", "finished", "per_sequence")
+RUN = ("command", "commit", "machine", "started")
+
+
+def part_of(record: Mapping[str, Any]) -> dict[str, Any]:
+    """What is kept: no differences, which `compared` makes of the sequences' values."""
+    names = ("setting", "jobs", "sequences", "lower_bound_slots", "models", "trainings")
+    runs = {name: record[name] for name in ("provenance", "provenance_of_models") if name in record}
+    return {name: record[name] for name in names if name in record} | {
+        **{name: {key: run[key] for key in RUN if key in run} for name, run in runs.items()},
+        "schedulers": {
+            name: {key: row[key] for key in ROW if key in row}
+            for name, row in record["schedulers"].items()
+        },
+    }
 
 
 def command(words: Sequence[str]) -> str:
@@ -105,21 +123,15 @@ def _changed(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[st
 
 
 def joined(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """The figures of both, on the same sequences; differences of the new models to all. The
-    schedulers that both have must have come to the same.
+    """The figures of both, on the same sequences. The schedulers that both have must have come to the
+    same.
     """
     rows = new["schedulers"] | {
         name: row for name, row in old["schedulers"].items() if name not in new["models"]
     }
     for name in new["schedulers"].keys() & old["schedulers"].keys() - set(new["models"]):
         each = [part["schedulers"][name]["per_sequence"] for part in (old, new)]
-        assert each[0] == each[1], f"{name}: the sequences are not the same"
-    for model in new["models"]:
-        for name, row in rows.items():
-            if name != model:
-                mine, other = np.array(rows[model]["per_sequence"]), np.array(row["per_sequence"])
-                rows[model]["difference_to"][name] = difference(mine, other)
-                rows[model]["ratio_to"][name] = {"value": float(mine.mean() / other.mean())}
+        assert np.allclose(*each, rtol=1e-4), f"{name}: the sequences are not the same"
     return old | {
         "schedulers": rows,
         "models": [*dict.fromkeys([*old["models"], *new["models"]])],
@@ -128,9 +140,22 @@ def joined(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def summary(record: dict[str, Any]) -> dict[str, float]:
+def summary(record: dict[str, Any]) -> dict[str, Any]:
     rows = {name: row["mean_jct_slots"] for name, row in record["schedulers"].items()}
-    return rows | {"lower bound": record["lower_bound_slots"]}
+    return rows | {"lower bound": record["lower_bound_slots"], "less than": compared(record)}
+
+
+def compared(record: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Of each model the paired differences to all others, in slots."""
+    values = {name: np.array(row["per_sequence"]) for name, row in record["schedulers"].items()}
+    return {
+        model: {
+            name: difference(values[model], other)
+            for name, other in values.items()
+            if name != model
+        }
+        for model in record["models"]
+    }
 
 
 def speed() -> dict[str, Any]:

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.sim_common import write_json
 from mirage.elastic.baselines import Allocator
 from mirage.elastic.measured.rounds import RuleRounds, SetRounds
 from mirage.elastic.measured.schedulers import GreedyRounds, PolluxOptimus, Tiresias
@@ -220,7 +221,7 @@ def main() -> None:
         started_s=started_s,
         wall_s=time.monotonic() - began,
     )
-    args.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    write_json(args.out, record)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+from benchmarks.sim_common import write_json
 from mirage.elastic.jobs.journal import JOURNAL
 from mirage.elastic.jobs.tag import parse_task_tag
 from mirage.figures.provenance import provenance
@@ -111,7 +112,7 @@ def main() -> None:
         wall_s=time.time() - started_s,
     )
     load = os.getloadavg()[2]
-    args.out.write_text(json.dumps(results | {"load": load, "provenance": record}, indent=1) + "\n")
+    write_json(args.out, results | {"load": load, "provenance": record})
     print(json.dumps(results["others"] | results["gpu_seconds"], indent=1))
 
 

@@ -4,9 +4,8 @@
 
 SETTING: one of `SETTINGS`, such as `"load 0.9"`. NAME: a scheduler, `untrained`, or a trained agent
 of `TRAINED`, of which DIR has a model folder for each seed, `FOLDER-SEED`. FILE keeps what each
-scheduler reached on each sequence; those that are there and not named stay. `exact` (small cases
-against the best of all schedules) and `speed` in place of SETTING need no NAME. `tables` prints
-FILE's tables as Markdown.
+scheduler reached on each sequence; those that are there and not named stay. `tables` in place of
+SETTING prints FILE's tables as Markdown.
 
 Intervals are 95 %, by resampling the ten test sequences, which no training saw. An agent that
 learned counts as the mean of its three seeds on each sequence; the seeds' own means stand beside it.
@@ -16,23 +15,19 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from benchmarks.placement_speed import BIG_RACKS, decisions, worlds
-from mirage.figures.provenance import provenance
+from benchmarks.sim_common import machine, write_json
 from mirage.figures.resample import mean_interval, ratio_interval
 from mirage.models.card import markdown_table
 from mirage.placement.baselines import Placer
-from mirage.placement.jobs import PlacementJobs, PlacementWorkload, draw
-from mirage.placement.minsky import minsky
+from mirage.placement.jobs import PlacementJobs, PlacementWorkload
 from mirage.placement.model import PaperModel, read_model
 from mirage.placement.paper import PaperAgent, PaperNetwork, paper_image
 from mirage.placement.planner import Planner
@@ -40,9 +35,9 @@ from mirage.placement.rollout import roll_out
 from mirage.placement.scalable import NetworkGuide, ScalableAgent
 from mirage.placement.schedulers import scheduler
 from mirage.placement.setting import PlacementSetting
-from mirage.placement.speed import MinibatchCosts, PaperLaw, SpeedModel
+from mirage.placement.speed import MinibatchCosts, PaperLaw
 from mirage.placement.topology import Floats
-from mirage.placement.world import Ints, PlacementConfig, PlacementWorld, Price
+from mirage.placement.world import Ints, PlacementWorld, Price
 from mirage.rl.fit import seeded
 
 INTRODUCTION = """# Placement of GPU jobs: all tables
@@ -56,7 +51,6 @@ that there are. `ms`: a decision, on a machine that others used too.
 SEEDS = (1, 2, 3)
 TEST_SEED = 77
 SEQUENCES = 10
-NOT_PREEMPTIVE = ("random", "sjf", "tetris", "best-fit")
 BASELINES = ("random", "sjf", "tetris", "best-fit", "srtf", "las", "greedy", "greedy-as-asked")
 TRAINED = {
     "paper, static": "paper-static",
@@ -81,7 +75,7 @@ def _load(load: float, price_s: float = 0.0, jobs: int = 60, **more: Any) -> Pla
     )
 
 
-BIG: Json = {"racks": BIG_RACKS, "slots": 80, "backlog": 480}
+BIG: Json = {"racks": (8,) * 8, "slots": 80, "backlog": 480}
 SETTINGS = {
     "overload": PlacementSetting(workload=PlacementWorkload(total_work="alone")),
     "overload, equation 11": PlacementSetting(),
@@ -98,14 +92,25 @@ SETTINGS = {
 
 
 def measure(setting: PlacementSetting, placers: Sequence[Placer]) -> Json:
-    """Of one scheduler, or of one trained with several seeds: by seed and sequence."""
+    """Of one scheduler, or of one trained with several seeds: means over the seeds of each sequence."""
     jobs = setting.sequences(TEST_SEED, "test", SEQUENCES)
     rollouts = [roll_out(each, setting.config, jobs) for each in placers]
+    return row_of(
+        np.array([each.mean_slowdown for each in rollouts]),
+        np.array([each.first_return for each in rollouts]),
+        finished=float(np.mean([each.finished for each in rollouts])),
+        decision_ms=float(np.mean([each.decision_ms for each in rollouts])),
+    )
+
+
+def row_of(slowdown: Floats, reward: Floats, **others: float) -> Json:
+    """What is kept of [seeds, sequences]."""
+    reward = reward.mean(axis=0)
     return {
-        "slowdown": [each.mean_slowdown.tolist() for each in rollouts],
-        "reward": [each.first_return.tolist() for each in rollouts],
-        "finished": float(np.mean([each.finished for each in rollouts])),
-        "decision_ms": float(np.mean([each.decision_ms for each in rollouts])),
+        "slowdown": slowdown.mean(axis=0).tolist(),
+        "seeds": slowdown.mean(axis=1).tolist(),
+        "reward": [float(reward.mean()), *mean_interval(reward)],
+        **others,
     }
 
 
@@ -202,115 +207,10 @@ def head_of(setting: PlacementSetting) -> Json:
     }
 
 
-# --- exact
-
-
-def exact(cases: int = 30) -> Json:
-    """Three jobs on one machine of four GPUs, every schedule of sizes; the mean of all slowdowns.
-
-    GPUs of a machine differ by their socket alone, so sizes decide; places are the best of all.
-    `as asked`: only schedules in which a job has what it asks for, or nothing.
-    """
-    topology, model = minsky((1,)), SpeedModel()
-    config = PlacementConfig(topology=topology, slots=3, most_steps=60)
-    workload = PlacementWorkload(
-        jobs=3,
-        few_gpus=(1, 2),
-        many_gpus=(3, 4),
-        short_steps=(1, 2),
-        long_steps=(3, 4),
-        total_work="alone",
-    )
-    names = ("search", "greedy", "search-as-asked", "greedy-as-asked", "srtf")
-    found: dict[str, list[float]] = {
-        name: [] for name in ("best possible", "best as asked", *names)
-    }
-    for nth in range(cases):
-        jobs = draw(workload, model, np.random.default_rng([TEST_SEED, nth]))
-        for name in names:
-            slowdown = roll_out(scheduler(name), config, [jobs]).mean_slowdown[0]
-            found[name].append(float(slowdown))
-        world = PlacementWorld(config, [jobs])
-        for best, known, as_asked in (
-            ("best possible", "search", False),
-            ("best as asked", "search-as-asked", True),
-        ):
-            found[best].append(_best(world, found[known][-1] * 3, as_asked=as_asked) / 3)
-    best_of_all, as_asked_best = np.array(found["best possible"]), np.array(found["best as asked"])
-    return {
-        name: {
-            "mean_slowdown": float(np.mean(values)),
-            "to_best_possible": float(np.sum(values) / best_of_all.sum()),
-            "to_best_as_asked": float(np.sum(values) / as_asked_best.sum()),
-        }
-        for name, values in found.items()
-    }
-
-
-def _best(world: PlacementWorld, known: float, *, as_asked: bool) -> float:
-    """The least sum of slowdowns, by branch and bound."""
-    from copy import deepcopy
-
-    model = world.config.model
-    gpus = np.arange(1, 5)[:, None]
-    root = np.where(gpus > 1, world.per_root_s[0] * np.sqrt(gpus), 0.0)
-    fastest = (world.distance[0] * gpus / (model.training_s(world.distance[0]) + root)).max(
-        axis=0
-    ) * model.step_s
-    best = known
-
-    def floor(at: PlacementWorld) -> float:
-        left = np.ceil((at.total[0] - at.done[0]) / fastest - 1e-9)
-        end = np.maximum(at.time, at.arrival[0]) + left
-        end = np.where(at.finish_step[0] >= 0, at.finish_step[0], end)
-        return float(((end - at.arrival[0]) / at.length[0]).sum())
-
-    def search(at: PlacementWorld) -> None:
-        nonlocal best
-        if at.over.all():
-            best = min(best, float(at.slowdowns().sum()))
-            return
-        options: list[tuple[float, int, PlacementWorld]] = []
-        for action in _actions(at, as_asked=as_asked):
-            new = deepcopy(at)
-            new.step(action)
-            options.append((floor(new), len(options), new))
-        for low, _, new in sorted(options, key=lambda each: each[:2]):
-            if low >= best - 1e-9:
-                break
-            search(new)
-
-    search(world)
-    return best
-
-
-def _actions(world: PlacementWorld, *, as_asked: bool) -> Iterator[np.ndarray]:
-    """Every assignment of four GPUs to the jobs that are there, alike ones once."""
-    rows = [int(row) for row in np.nonzero(world.filled[0])[0]]
-    seen = set()
-    for choice in product([*rows, world.rows], repeat=4):
-        sockets = tuple(sorted((tuple(sorted(choice[:2])), tuple(sorted(choice[2:])))))
-        if as_asked and any(
-            choice.count(row) not in (0, world.gpus[0, world.slot_job[0, row]]) for row in rows
-        ):
-            continue
-        if sockets not in seen:
-            seen.add(sockets)
-            yield np.array([choice])
-
-
-# --- tables
-
-
 def figures(row: Json, reference: Floats | None) -> Json:
     """Means and intervals of one scheduler; ``reference``: of the best baseline, [sequences]."""
-    by_seed = np.array(row["slowdown"])
-    slowdown, reward = by_seed.mean(axis=0), np.array(row["reward"]).mean(axis=0)
-    found: Json = {
-        "slowdown": (float(slowdown.mean()), *mean_interval(slowdown)),
-        "reward": (float(reward.mean()), *mean_interval(reward)),
-        "seeds": [float(value) for value in by_seed.mean(axis=1)],
-    }
+    slowdown = np.array(row["slowdown"])
+    found: Json = {"slowdown": (float(slowdown.mean()), *mean_interval(slowdown))}
     if reference is not None:
         difference = slowdown - reference
         found["difference"] = (float(difference.mean()), *mean_interval(difference))
@@ -325,23 +225,6 @@ def tables(content: Json) -> str:
     for name in SETTINGS:
         if table := content.get(name):
             lines += ["", f"## {name}", "", *_compared(table)]
-    if "exact" in content:
-        head = ("schedule", "mean slowdown", "to the best possible", "to the best as asked")
-        rows = [
-            (name, *(f"{value:.3f}" for value in row.values()))
-            for name, row in content["exact"].items()
-            if name != "provenance"
-        ]
-        lines += ["", "## exact: 30 cases of three jobs and four GPUs", ""]
-        lines += markdown_table(head, rows)
-    if "speed" in content:
-        rows = [
-            (name.replace("_", " "), f"{value:,.0f}" if value > 100 else f"{value:.2f}")
-            for table in ("steps_per_s", "decision_ms")
-            for name, value in content["speed"][table].items()
-        ]
-        lines += ["", "## speed: time steps a second; milliseconds of a decision", ""]
-        lines += markdown_table(("what", "value"), rows)
     return "\n".join(lines).strip() + "\n"
 
 
@@ -349,7 +232,7 @@ def _compared(table: Json) -> Iterator[str]:
     facts, rows = table["setting"], table["schedulers"]
     means = {name: float(np.mean(rows[name]["slowdown"])) for name in BASELINES if name in rows}
     best = min(means, key=means.__getitem__) if means else None
-    reference = np.array(rows[best]["slowdown"]).mean(axis=0) if best else None
+    reference = np.array(rows[best]["slowdown"]) if best else None
     yield (
         f"{table['sequences']} sequences of {facts['jobs']} jobs, {facts['gpus']} GPUs,"
         f" {facts['arrivals_per_step']:.3f} jobs a step. Best baseline: {best}."
@@ -369,15 +252,16 @@ def _compared(table: Json) -> Iterator[str]:
     order = [name for name in ORDER if name in rows]
     cells = []
     for name in order:
-        found = figures(rows[name], reference)
-        seeds = found["seeds"] if len(found["seeds"]) > 1 else []
+        row = rows[name]
+        found = figures(row, reference)
+        seeds = row["seeds"] if len(row["seeds"]) > 1 else []
         cells.append(
             (
                 name,
                 _cell(found["slowdown"], "{:.2f}"),
                 _cell(found["difference"], "{:+.2f}") if name != best and best else "",
                 _cell(found["ratio"], "{:.2f}") if name != best and best else "",
-                _cell(found["reward"], "{:,.0f}"),
+                _cell(row["reward"], "{:,.0f}"),
                 f"{rows[name]['finished']:.3f}",
                 ", ".join(f"{value:.2f}" for value in seeds),
                 f"{rows[name]['decision_ms']:.1f}",
@@ -393,15 +277,11 @@ def _cell(values: Sequence[float], form: str) -> str:
 
 SEARCHES = ("search", "search, equation 12", "search-as-asked")
 ORDER = (*BASELINES, *SEARCHES, "untrained", *TRAINED)
-ALONE = {
-    "exact": exact,
-    "speed": lambda: {"steps_per_s": worlds(), "decision_ms": decisions()},
-}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("setting", choices=[*SETTINGS, *ALONE, "tables"])
+    parser.add_argument("setting", choices=[*SETTINGS, "tables"])
     parser.add_argument("names", nargs="?", default="", help="schedulers, separated by ;")
     parser.add_argument("--models", type=Path, default=Path("models"), help="model folders")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/placement.json"))
@@ -410,28 +290,11 @@ def main() -> None:
         print(INTRODUCTION + tables(json.loads(args.out.read_text())))
         return
     torch.set_num_threads(1)
-    if args.setting in ALONE:
-        started_s = time.time()
-        table = ALONE[args.setting]()
-        _keep(args.out, args.setting, table | {"provenance": _record(args.setting, "", started_s)})
     for name in args.names.split(";") if args.names else ():
-        started_s = time.time()
         setting = SETTINGS[args.setting]
-        row = measure(setting, placers_of(name, setting, args.models))
-        row["provenance"] = _record(args.setting, name, started_s)
+        row = measure(setting, placers_of(name, setting, args.models)) | {"machine": machine()}
         _keep(args.out, args.setting, head_of(setting) | {"schedulers": {name: row}})
         print(args.setting, name, np.mean(row["slowdown"]), flush=True)
-
-
-def _record(setting: str, name: str, started_s: float) -> Json:
-    return provenance(
-        ["python", "-m", "benchmarks.placement", setting, name],
-        inputs={},
-        split={"test": f"seed {TEST_SEED}, part `test`"},
-        seed=TEST_SEED,
-        started_s=started_s,
-        wall_s=time.time() - started_s,
-    )
 
 
 def _keep(path: Path, setting: str, table: Json) -> None:
@@ -441,7 +304,7 @@ def _keep(path: Path, setting: str, table: Json) -> None:
     if "schedulers" in table:
         table["schedulers"] = before | table["schedulers"]
     content[setting] = table
-    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    write_json(path, content)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from statistics import median
 
 import numpy as np
 
+from benchmarks.sim_common import write_json
 from mirage.routing.agent import Agent, Layer
 from mirage.routing.decide import Table
 from mirage.routing.flavors import Flavor, PartitionKind
@@ -235,7 +236,7 @@ def main() -> None:
         "inside_us": {"cpu": spread(cpu_us), "wall": spread(wall_us)},
         "load_average": os.getloadavg(),
     }
-    args.out.write_text(json.dumps(result, indent=1) + "\n")
+    write_json(args.out, result)
     print(json.dumps(result, indent=1))
 
 

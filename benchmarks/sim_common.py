@@ -7,6 +7,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import math
 import os
 import platform
 import subprocess
@@ -25,7 +26,6 @@ from slurm_sim.files import write_whole
 
 SHARED = Path(__file__).parents[2] / "shared"
 HERE = Path(__file__).parent
-FIGURES = HERE / "figures"
 Ints = NDArray[np.int64]
 
 YARDSTICK_PARAMS = Params(
@@ -162,9 +162,37 @@ def machine() -> dict[str, Any]:
     }
 
 
+WIDTH = 160
+
+
 def write_json(path: Path, result: object) -> None:
-    """All or nothing."""
-    write_whole(path, json.dumps(result, indent=1) + "\n")
+    """All or nothing, with five digits; what fits in a line is one."""
+    write_whole(path, dense(rounded(result)) + "\n")
+
+
+def rounded(value: Any) -> Any:
+    """Floats with five digits, above 10,000 as whole numbers."""
+    if isinstance(value, dict):
+        return {key: rounded(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [rounded(each) for each in value]
+    if not isinstance(value, float) or not math.isfinite(value) or not value:
+        return value
+    return round(value, max(0, 4 - math.floor(math.log10(abs(value)))))
+
+
+def dense(value: Any, margin: str = "") -> str:
+    line = json.dumps(value)
+    if len(line) <= WIDTH or not isinstance(value, dict | list):
+        return line
+    inner = margin + " "
+    parts = (
+        [f"{json.dumps(key)}: {dense(each, inner)}" for key, each in value.items()]
+        if isinstance(value, dict)
+        else [dense(each, inner) for each in value]
+    )
+    begin, end = "{}" if isinstance(value, dict) else "[]"
+    return f"{begin}\n{inner}" + f",\n{inner}".join(parts) + f"\n{margin}{end}"
 
 
 def table(header: Iterable[str], rows: Iterable[Iterable[object]]) -> str:

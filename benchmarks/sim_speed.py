@@ -1,13 +1,11 @@
-"""Speed of the simulator beside the yardstick (a minimal C++ program) and peers: CPU seconds on one
-core.
+"""Speed of the simulator beside the yardstick (a minimal C++ program): CPU seconds on one core.
 
-    .venv/bin/python -m benchmarks.sim_speed [--repeat 5] [--only NAME ...] [--no-peers] [--out
+    .venv/bin/python -m benchmarks.sim_speed [--repeat 5] [--only NAME ...] [--out
     FILE.json]
 
-Compiles ../shared/yardstick/bound.cpp by its own line, installs each peer into a temporary
-environment, and runs all on the same jobs. Parts: speed, fork, threads, memory, growth;
-without --only all of them. Results replace those of the same parts in benchmarks/sim_speed.json and
-figures/sim_growth.png. Reading and checking of jobs is outside the times, unless said. Random
+Compiles ../shared/yardstick/bound.cpp by its own line, and runs both on the same jobs. Parts: speed,
+fork, threads, memory; without --only all of them. Results replace those of the same parts in
+benchmarks/sim_speed.json. Reading and checking of jobs is outside the times, unless said. Random
 choices have seed 1.
 """
 
@@ -17,13 +15,11 @@ import argparse
 import gc
 import json
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-import venv
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -34,7 +30,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.sim_common import (
-    FIGURES,
     HERE,
     SHARED,
     YARDSTICK_PARAMS,
@@ -57,26 +52,10 @@ from slurm_sim.config import (
     SelectType,
     make_nodes,
 )
-from slurm_sim.jobs import JobRecord, JobSpec
 from slurm_sim.reference.simulator import ReferenceSimulator as Reference
 from slurm_sim.seconds import DAY_S
 from slurm_sim.simulator import Simulator
 from slurm_sim.table import JobTable
-
-PEERS = {"accasim==1.1.3": "sim_peer_accasim.py", "hpcsim==0.3.1": "sim_peer_hpcsim.py"}
-"""Distributions on PyPI, and the script that runs each in an environment of its own."""
-ABSENT = {
-    "SchedGym (sched-rl-gym), IRMaSim, CQsim, RLScheduler, ElastiSim": "pip download finds no such distribution",
-    "pybatsim, gridgym": "they drive Batsim, a program that PyPI does not have",
-    "pyss, FastSim, RAPS, alea": "on PyPI these names are a script runner, a simulator of vehicles, a client of"
-    " Autodesk, and a package of 2007 that Python 3 cannot build",
-    "evalys": "it evaluates schedules and makes none",
-}
-"""Peers that PyPI does not offer in a form that runs; looked up on 2026-11-26, Batsim's on
-2026-11-21.
-"""
-HOUR_S = 3600
-PEER_S = 180
 
 
 def workloads() -> dict[str, Workload]:
@@ -88,7 +67,7 @@ def jobs_of(workload: Workload) -> JobTable:
     return JobTable(*workload.columns)
 
 
-# --- beside the yardstick and the peers
+# --- beside the yardstick
 
 
 LOOKED_AT = range(500, 2001, 250)
@@ -159,34 +138,6 @@ def yardstick(folder: Path) -> Callable[[Path, int], dict[str, Bound]]:
                 m[1].strip(): Bound(float(m[2]), float(m[3])) for m in re.finditer(form, text, re.M)
             }
         return found
-
-    return run
-
-
-def peer(folder: Path, distribution: str) -> Callable[[Path, int], dict[str, Any]]:
-    """In an environment of its own; gives what its script says of an SWF file on so many nodes."""
-    place = folder / distribution
-    venv.create(place, with_pip=True)
-    python = place / "bin" / "python"
-    subprocess.run(
-        [str(python), "-m", "pip", "install", "-q", distribution], check=True, capture_output=True
-    )
-    script = shutil.copy(
-        HERE / PEERS[distribution], folder
-    )  # AccaSim leaves its results beside the script
-
-    def run(swf: Path, nodes: int) -> dict[str, Any]:
-        command = [str(python), str(script), str(swf), str(nodes)]
-        try:
-            done = subprocess.run(
-                command, check=True, capture_output=True, text=True, timeout=PEER_S
-            )
-        except subprocess.TimeoutExpired:
-            return {"failed": f"over {PEER_S} s"}
-        except subprocess.CalledProcessError as error:
-            return {"failed": (error.stderr.strip().splitlines() or ["no message"])[-1]}
-        found = json.loads(done.stdout.splitlines()[-1])
-        return {**found, "jobs_per_s": found["jobs"] / found["cpu_s"]}
 
     return run
 
@@ -267,14 +218,11 @@ def _counts(looked_at: int) -> str:
     return f"count K={looked_at} 1d iv=30"
 
 
-def speed(repeat: int, peers: bool) -> dict[str, Any]:
+def speed(repeat: int) -> dict[str, Any]:
     result: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         bound = yardstick(folder)
-        others = {
-            distribution: peer(folder, distribution) for distribution in (PEERS if peers else ())
-        }
         for name, workload in workloads().items():
             swf = folder / "jobs.swf"
             workload.write_swf(swf)
@@ -301,17 +249,13 @@ def speed(repeat: int, peers: bool) -> dict[str, Any]:
                 "mean_wait_s": same.mean_wait_s,
                 "ratio": entry["ours"]["jobs_per_s"] / same.jobs_per_s,
             }
-            entry |= {
-                distribution: run(swf, workload.cluster_nodes)
-                for distribution, run in others.items()
-            }
             result[name] = entry
             print(speed_row(name, entry), flush=True)
     few = ls6().first(2000)
     result["reference (Python), first 2000 of LS6"] = timed(
         whole_node_cluster(76), jobs_of(few), 1, Reference
     )
-    return result | {"peers_not_on_pypi": ABSENT}
+    return result
 
 
 SPEED_HEADER = (
@@ -323,13 +267,11 @@ SPEED_HEADER = (
     "ours / counts that look at as many",
     "all rules on, jobs/s",
     "all rules / counts",
-    *PEERS,
 )
 
 
 def speed_row(name: str, entry: dict[str, Any]) -> str:
     bound = entry["yardstick"]
-    others = [entry.get(distribution, {"failed": "not run"}) for distribution in PEERS]
     cells = [
         name,
         f"{entry['ours']['jobs_per_s']:,.0f}",
@@ -339,10 +281,6 @@ def speed_row(name: str, entry: dict[str, Any]) -> str:
         f"{entry['as_much_work']['ratio']:.2f} ({entry['as_much_work']['looked_at']})",
         f"{entry['all_rules']['jobs_per_s']:,.0f}",
         f"{entry['ratio']['all_rules']:.2f}",
-        *(
-            f"{other['jobs_per_s']:,.0f}" if "jobs_per_s" in other else other["failed"]
-            for other in others
-        ),
     ]
     return "| " + " | ".join(cells) + " |"
 
@@ -500,110 +438,10 @@ def memory(count: int = 1_000_000) -> dict[str, Any]:
     )
 
 
-# --- growth
-
-QUEUES = (10, 30, 100, 300, 1000, 3000, 10_000)
-NODES = (16, 64, 256, 1024, 4096)
-
-
-def steady(nodes: int, queue: int, hours: int, params: Params) -> Workload:
-    """A full cluster with so many jobs waiting: for a job that starts another is submitted."""
-    rng = np.random.default_rng(1)
-    count = nodes + queue + 40 * nodes
-    size = np.minimum(rng.geometric(0.5, count), nodes)
-    limit_s = np.maximum(rng.exponential(12, count) * 60, 5).astype(np.int64) * 60
-    runtime_s = (limit_s * rng.uniform(0, 1, count)).astype(np.int64)
-    at_first = int(np.searchsorted(np.cumsum(size), nodes)) + queue
-    submit_s = [0] * at_first
-    whole = Workload(np.zeros(count, np.int64), size, limit_s, runtime_s, nodes)
-    sim = Simulator(whole_node_cluster(nodes, params), jobs_of(whole.first(at_first)))
-
-    def another(_job: JobRecord) -> None:
-        if sim.now_s > 0 and len(submit_s) < count and len(sim.pending()) < queue:
-            row = len(submit_s)
-            sim.submit(JobSpec(int(size[row]), int(limit_s[row]), int(runtime_s[row])))
-            submit_s.append(sim.now_s)
-
-    sim.on_start.append(another)
-    sim.run_until((2 + hours) * HOUR_S)
-    return replace(whole.first(len(submit_s)), submit_s=np.array(submit_s, dtype=np.int64))
-
-
-def cost(nodes: int, queue: int, params: Params, hours: int = 6) -> dict[str, float]:
-    """Of the hours after the first two; the least of three."""
-    warm = Simulator(
-        whole_node_cluster(nodes, params), jobs_of(steady(nodes, queue, hours, params))
-    )
-    warm.run_until(2 * HOUR_S)
-    waiting, done = len(warm.pending()), _started(warm)
-
-    def run(twin: Simulator) -> None:
-        twin.run_until((2 + hours) * HOUR_S)
-
-    seconds = min(cpu_seconds(warm.fork, run, 3))
-    end = warm.fork()
-    run(end)
-    started = _started(end) - done
-    return {
-        "nodes": nodes,
-        "queue_asked": queue,
-        "queue_mean": (waiting + len(end.pending())) / 2,
-        "running": len(end.running()),
-        "started": started,
-        "us_per_hour": 1e6 * seconds / hours,
-        "us_per_start": 1e6 * seconds / max(1, started),
-    }
-
-
-def _started(sim: Simulator) -> int:
-    return int((sim.results().start_s >= 0).sum())
-
-
-def growth() -> dict[str, Any]:
-    deep = replace(YARDSTICK_PARAMS, bf_max_job_test=10_000)
-    full = replace(YARDSTICK_PARAMS, priority_multifactor=True)
-    return {
-        "queue, 500 jobs tested": [cost(256, queue, YARDSTICK_PARAMS) for queue in QUEUES],
-        "queue, all jobs tested": [cost(256, queue, deep) for queue in QUEUES],
-        "queue, multifactor priority": [cost(256, queue, full) for queue in QUEUES],
-        "nodes, 100 waiting": [cost(nodes, 100, YARDSTICK_PARAMS) for nodes in NODES],
-    }
-
-
-def draw_growth(found: dict[str, Any], path: Path) -> None:
-    """Two panels, logarithmic both ways."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9, 3.4), layout="constrained")
-    for axes, along, label in zip(
-        figure.subplots(1, 2),
-        ("queue", "nodes"),
-        ("jobs waiting, on 256 nodes", "nodes, 100 jobs waiting"),
-        strict=True,
-    ):
-        for name, points in found.items():
-            if name.startswith(along):
-                across = [point["queue_mean" if along == "queue" else "nodes"] for point in points]
-                axes.plot(
-                    across,
-                    [point["us_per_start"] for point in points],
-                    marker="o",
-                    label=name.partition(", ")[2],
-                )
-        axes.set(
-            xscale="log", yscale="log", xlabel=label, ylabel="CPU microseconds per job started"
-        )
-        axes.grid(alpha=0.3, which="both")
-        axes.legend(fontsize="small")
-    path.parent.mkdir(exist_ok=True)
-    figure.savefig(path, dpi=110)
-
-
 PARTS: dict[str, Callable[[], dict[str, Any]]] = {
     "fork": fork,
     "threads": threads,
     "memory": memory,
-    "growth": growth,
 }
 
 
@@ -613,7 +451,6 @@ def main() -> None:
     )
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--only", nargs="+", choices=("speed", *PARTS))
-    parser.add_argument("--no-peers", action="store_true")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     chosen = options.only or ["speed", *PARTS]
@@ -621,13 +458,11 @@ def main() -> None:
     result: dict[str, Any] = {}
     if "speed" in chosen:
         print(table(SPEED_HEADER, []))
-        result["speed"] = speed(options.repeat, not options.no_peers) | {"machine": on}
+        result["speed"] = speed(options.repeat) | {"machine": on}
     for name, part in PARTS.items():
         if name in chosen:
             result[name] = part() | {"machine": on}
             print(f"\n{name}: {json.dumps(result[name], indent=1)}", flush=True)
-    if "growth" in result:
-        draw_growth(result["growth"], FIGURES / "sim_growth.png")
     out = options.out or HERE / "sim_speed.json"
     write_json(out, (json.loads(out.read_text()) if out.exists() else {}) | result)
 

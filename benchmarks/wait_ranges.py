@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.sim_common import write_json
 from mirage.cli.learning import instant
 from mirage.provision.learn.episode import Floats
 from mirage.provision.learn.inputs import read_inputs
@@ -96,7 +97,7 @@ def main() -> None:
         row = {"name": args.name, "way": way, "past": len(past), "mean_wait_h": round(mean_h, 2)}
         rows.append(row | score.as_dict())
         print(json.dumps(rows[-1]), flush=True)
-    args.out.write_text(json.dumps(rows, indent=1) + "\n")
+    write_json(args.out, rows)
 
 
 if __name__ == "__main__":
