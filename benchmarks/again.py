@@ -9,13 +9,14 @@ within   keys that hold a time or a memory, each with the greatest ratio between
 ci       true for the cheapest: scripts/test computes them again
 slurm    true where the command needs a Slurm: it is run only if MIRAGE_SLURM_DIR names one
 
-All that the command gives must be in the kept result, to the digit. Each row of a list must be one of the kept rows.
-Other lists must be as the kept ones begin.
+All that the command gives must be in the kept result, to the five digits that are kept. Each row of a list must be one
+of the kept rows. Other lists must be as the kept ones begin.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import resource
 import shlex
@@ -27,6 +28,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 TIMEOUT_S = 1800
+FIVE_DIGITS = 1e-4
 OF_THE_RUN = {"at", "command", "commit", "cpu_s", "date", "machine", "provenance", "wall_s"}
 
 
@@ -58,7 +60,7 @@ class Again:
         elif fresh and kept and _are_rows(fresh) and _are_rows(kept):
             for row in fresh:
                 yield from min((list(self.differences(row, each, where)) for each in kept), key=len)
-        elif fresh != (kept[: len(fresh)] if isinstance(kept, list) and fresh else kept):
+        elif not _same(fresh, kept):
             yield f"{where} is {fresh!r}, kept {kept!r}"
 
     def computed(self, root: Path) -> Any:
@@ -119,6 +121,16 @@ def used_cpu_s() -> float:
 
 def _are_rows(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(each, dict) for each in value)
+
+
+def _same(fresh: Any, kept: Any) -> bool:
+    if isinstance(fresh, list) and isinstance(kept, list):
+        return (
+            bool(fresh) == bool(kept) and len(fresh) <= len(kept) and all(map(_same, fresh, kept))
+        )
+    if isinstance(fresh, float) and isinstance(kept, int | float):
+        return math.isclose(fresh, kept, rel_tol=FIVE_DIGITS)
+    return bool(fresh == kept)
 
 
 def _apart(fresh: Any, kept: Any, most: float, where: str) -> Iterator[str]:

@@ -10,7 +10,11 @@ import pytest
 
 from benchmarks.again import Again
 
-KEPT = {"rows": [{"name": "a", "goodput": 0.9}, {"name": "b", "goodput": 0.8}], "cpu_s": 2.0}
+KEPT = {
+    "rows": [{"name": "a", "goodput": 0.9}, {"name": "b", "goodput": 0.8}],
+    "cpu_s": 2.0,
+    "waits_h": [0.1, 2.3457, 7.0],
+}
 
 
 def differences(fresh: object, **rule: object) -> list[str]:
@@ -29,6 +33,12 @@ def test_the_nearest_row_says_what_differs() -> None:
 
 def test_what_the_kept_result_lacks_is_a_difference() -> None:
     assert differences({"more": 1}) == ["[more] is 1, kept None"]
+
+
+def test_five_digits_of_a_list_from_its_begin_on_count() -> None:
+    assert differences({"waits_h": [0.1, 2.34567891]}) == []
+    assert len(differences({"waits_h": [0.1, 2.346]})) == 1
+    assert len(differences({"waits_h": []})) == 1
 
 
 @pytest.mark.parametrize(("cpu_s", "holds"), [(3.0, True), (1.0, True), (4.1, False), (0.9, False)])
