@@ -1009,7 +1009,14 @@ m_take_over() {
         sleep 1
     done
     m_cancel_passed
+    m_clear_endpoints
     m_leave_if_broken
+}
+
+m_clear_endpoints() { # of links that were killed outright, and could not take theirs away
+    for m_entry in "$m_dir"/endpoint.*; do
+        case ${m_entry##*.} in *[!0-9]*) ;; *) [ "${m_entry##*.}" -ge "$m_seg" ] || rm -f "$m_entry" ;; esac
+    done
 }
 
 m_cancel_passed() { # the link before may still wait, as a later one may start first: its turn is over

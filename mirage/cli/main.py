@@ -31,6 +31,8 @@ GROUPS = {
         "cancel": "end a chain: its running link and its queued successors",
         "dismiss": "put chains that are over away from status, top and the page",
         "when": "when a job would start: a range, with the reason; for a shape or a pending job",
+        "endpoint": "where a service is now: HOST:PORT of each link that is ready",
+        "gateway": "one address for a service, for clients that never notice a handover",
         "web": "a link to the daemon's web page, for your own chains",
     },
     "the service and your site": {
