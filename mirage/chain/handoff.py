@@ -40,6 +40,15 @@ class Handoff:
     """
 
     @property
+    def took_over(self) -> bool:
+        """The link worked or served by the predecessor's end, near or past that one's limit too. Then
+        the predecessor's exit code tells of no failure.
+        """
+        end_s = self.predecessor.end_s or 0
+        outlived = self.link.end_s is None or self.link.end_s > end_s
+        return outlived and self.works_s <= end_s and was_there(self.predecessor, self.link)
+
+    @property
     def is_requeue(self) -> bool:
         """Slurm requeued the link: no other one took over."""
         return self.link.job_id == self.predecessor.job_id
@@ -83,7 +92,10 @@ def _handoff(
         works_s=since_s,
         interruption_s=0 if reached_s >= since_s else since_s - int(reached_s),
         overlap_s=max(0, both_end_s - start_s),
-        cut_short_s=_cut_short_s(predecessor, link),
+        # A service's successor asks once it serves.
+        cut_short_s=0
+        if start_up_s is not None and (served is None or since_s > end_s)
+        else _cut_short_s(predecessor, link),
     )
 
 

@@ -13,8 +13,9 @@
 # What it does: leaves at once if the chain is over or a later link has taken over; queues the next link; takes over
 # from the link before if that one still runs; runs the user's script, passing signals on; keeps a record of the end,
 # and ends the chain if the work is done or the failure policy says so. Its exit code is the script's; but 0 where the
-# chain is done, 1 in place of 0 where it has failed, $m_used_up_exit where this last link left at its own signal, and its
-# job counts as cancelled where the chain was: so Slurm's records say how the chain ended.
+# chain is done, 1 in place of 0 where it has failed or the next link could not be queued, $m_used_up_exit where this
+# last link left at its own signal, and its job counts as cancelled where the chain was: so Slurm's records say how the
+# chain ended.
 #
 # Files in the chain's folder $m_dir (K: a link's number; all written under another name and renamed):
 #   chain         what was asked for (key=value). length= is what the links may use in all: 5 (time limits), 604800s
@@ -365,13 +366,10 @@ m_set_exit_code() { # CODE: sets m_exit_code, what this job exits with. Others h
     m_exit_code=$1
     if [ -e "$m_dir/done" ]; then
         m_exit_code=0
-        [ "$m_up_front" -eq 1 ] || m_tag_as_last || :
-    elif [ -e "$m_dir/failed" ]; then
-        case $m_exit_code in 0 | "$m_used_up_exit") m_exit_code=1 ;; esac
     elif [ -e "$m_dir/cancelled" ]; then
         m_slurm scancel "$m_job" 2>/dev/null
-    elif [ -n "$m_stranded" ] && [ "$m_exit_code" -eq 0 ]; then
-        m_exit_code=1
+    elif [ -e "$m_dir/failed" ] || [ -n "$m_stranded" ]; then
+        case $m_exit_code in 0 | "$m_used_up_exit") m_exit_code=1 ;; esac
     elif [ -n "$m_at_signal" ] && m_is_last; then
         m_exit_code=$m_used_up_exit
         m_mail_no_failure
@@ -1536,7 +1534,7 @@ m_conclude() { # HOW ARGUMENTS...: ends the chain, or makes sure that it goes on
         fi
     elif m_queues_next && ! m_queue_at_end "$@"; then
         m_say "link $m_next could not be queued; \`mirage resume $m_chain\` does it: $m_said"
-        m_is_paused || m_stranded=1
+        m_stranded=1
     fi
     m_is_over || return 0
     m_follow_up

@@ -38,12 +38,22 @@ def is_lost(link: Link, others: Sequence[Link], now_s: int, missing_s: int) -> b
     return is_late and not link.has_started and bool(others)
 
 
-def chain_end(chain: Chain, links: Sequence[Link], now_s: int) -> Chain | None:
-    """The chain as it ended; None while a link of it lives.
+def lost_link(segment: int) -> str:
+    """`Chain.reason` of an open chain whose link Slurm has lost, or which has another chain's tag."""
+    return f"link {segment} is not in Slurm any more"
+
+
+def chain_end(
+    chain: Chain, links: Sequence[Link], now_s: int, *, may_lack: bool = False
+) -> Chain | None:
+    """The chain as it ended; None while a link of it lives. ``may_lack``: accounting could not say
+    whether it had more links.
 
     Judged by the last link that ran, since the queued successor is cancelled when a chain ends
     early. The link itself does that before it ends; a successor that is cancelled later was
-    waiting, and the chain was not done. Nor was it where there was no successor to cancel.
+    waiting, and the chain was not done. A link's job exits with 0 where the chain is done or the
+    next link is queued (`job.sh`). So a link that completed without a next one ended its chain,
+    unless Slurm has lost that one.
     """
     if not links or any(not link.is_over for link in links):
         return None
@@ -52,6 +62,9 @@ def chain_end(chain: Chain, links: Sequence[Link], now_s: int) -> Chain | None:
         return _over(chain, ChainState.CANCELLED, "cancelled before any link started", now_s)
     last = max(ran, key=lambda link: (link.segment, link.start_s or 0))
     queued = [link for link in links if link.segment > last.segment]
+    if may_lack and last.state is JobState.COMPLETED and last.segment < chain.segments:
+        said = f"link {last.segment} completed, and accounting can't say what followed it"
+        return _over(chain, ChainState.UNKNOWN, said, now_s)
     return _over(chain, *_verdict(chain, last, queued), now_s)
 
 
@@ -103,17 +116,15 @@ def _verdict(chain: Chain, last: Link, queued: Sequence[Link]) -> tuple[ChainSta
         if waiting := next((link for link in queued if _is_later(link.end_s, last.end_s)), None):
             which = f"link {waiting.segment} (job {waiting.job_id})"
             return ChainState.CANCELLED, f"{which} was cancelled while it waited"
-        if last.segment >= chain.segments or chain.length == "done":
-            return ChainState.DONE, f"{where} completed"
-        if queued:
-            return ChainState.DONE, f"{where} completed and the chain ended early"
-        return ChainState.FAILED, f"{where} completed, but no link follows it ({_remedy(chain)})"
+        if chain.reason == lost_link(last.segment + 1) and last.segment < chain.segments:
+            return ChainState.FAILED, f"{where} completed, but {chain.reason} ({_remedy(chain)})"
+        return ChainState.DONE, f"{where} completed{' and the chain ended early' * bool(queued)}"
     if last.state is JobState.CANCELLED:
         return ChainState.CANCELLED, f"{where} was cancelled"
     at_signal = last.state is JobState.FAILED and last.exit_code == USED_UP_EXIT
     how = "the signal before its time limit" if at_signal else last.state.value
     is_cut = at_signal or last.state in (JobState.TIMEOUT, JobState.PREEMPTED)
-    if is_cut and last.segment >= chain.segments:
+    if is_cut and (last.segment >= chain.segments or (at_signal and not queued)):
         return ChainState.USED_UP, _used_up(chain.chain_id, where, how)
     if (is_cut or last.state is JobState.NODE_FAIL) and queued:
         return ChainState.CANCELLED, f"{where} ended with {how} and its successor was cancelled"

@@ -21,6 +21,7 @@ from mirage.daemon.chain_end import (
     is_long_over,
     is_lost,
     lost_chain_end,
+    lost_link,
 )
 from mirage.daemon.handover_log import HandoverLog
 from mirage.daemon.missed_links import Key, missing_since_s, read_answer
@@ -81,7 +82,7 @@ class Reconciler:
                         self._handovers.note(before, link)
                         self._store.save_link(link)
                     case DropLink(link):
-                        self._store.drop_link(link)
+                        self._drop(link)
 
     def reconcile(self, actions: Sequence[TickAction], snapshot: Snapshot) -> None:
         """Settles what became of jobs that left the queue, and of their chains.
@@ -193,10 +194,15 @@ class Reconciler:
             missing_s = LOST_AFTER_S if link.job_id in shown else now_s - since_s
             if not is_lost(link, others, now_s, missing_s):
                 continue
-            where = f"chain {link.chain_id} of {link.user}: Slurm has lost link {link.segment}"
+            where = f"chain {link.chain_id} of {link.user}: {lost_link(link.segment)}"
             log.warning("%s (job %d)", where, link.job_id)
             with self._store.transaction():
-                self._store.drop_link(link)
+                self._drop(link)
+
+    def _drop(self, link: Link) -> None:
+        self._store.drop_link(link)
+        if chain := self._store.chain(link.user, link.chain_id):
+            self._store.save_chain(replace(chain, reason=lost_link(link.segment)))
 
     def _add_missed_links(
         self,
@@ -270,12 +276,13 @@ class Reconciler:
             links = self._store.links(*key)
             # A link that accounting does not tell of yet could turn "failed" into "done". After a
             # day no record comes any more, and the chain ends on what is known.
-            if not unfinished and key in incomplete and not is_long_over(links, now_s):
+            may_lack = key in incomplete
+            if not unfinished and may_lack and not is_long_over(links, now_s):
                 continue
             ended = (
                 lost_chain_end(chain, links, sightings.runaway, now_s)
                 if unfinished
-                else chain_end(chain, links, now_s)
+                else chain_end(chain, links, now_s, may_lack=may_lack)
             )
             if ended:
                 self._store.save_chain(ended)

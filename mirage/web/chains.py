@@ -14,7 +14,7 @@ from mirage.daemon.dismissed import Dismissed
 from mirage.daemon.report import BAD_DAYS, explanation, what_next
 from mirage.daemon.restraint import Restraint, restraint_in
 from mirage.daemon.waiting_reason import DAEMON, let_in_by
-from mirage.domain import Action, Chain, Decision, Link
+from mirage.domain import USED_UP_EXIT, Action, Chain, Decision, JobState, Link
 from mirage.ports import Store
 from mirage.web.timeline import Bar, Window, bars, in_words, link_bars
 from slurm_sim.seconds import DAY_S
@@ -183,11 +183,11 @@ def link_rows(store: Store, chain: Chain, links: Sequence[Link], window: Window)
     found = handoffs(links, chain.start_up_s)
     costs = {handoff.link.job_id: handoff for handoff in found if not handoff.is_requeue}
     by_job = {link.job_id: link for link in links}
-    gave_up = {handoff.predecessor.job_id for handoff in costs.values() if handoff.cut_short_s}
+    left = {each.predecessor.job_id for each in costs.values() if _made_room(each)}
     return [
         LinkRow(
             link=link,
-            state=_state(link, chain, link.job_id in gave_up, window.now_s),
+            state=_state(link, chain, link.job_id in left, window.now_s),
             bars=link_bars(chain, link, window),
             handoff=costs.get(link.job_id),
             verdicts=[verdict(decision) for decision in store.decisions(link.job_id, DECISIONS)],
@@ -198,11 +198,21 @@ def link_rows(store: Store, chain: Chain, links: Sequence[Link], window: Window)
     ]
 
 
-def _state(link: Link, chain: Chain, gave_up: bool, now_s: int) -> str:
+def _made_room(handoff: Handoff) -> bool:
+    """Whether the predecessor ended since its successor asked it to, as far as Slurm tells."""
+    has_ended = handoff.predecessor.state in (JobState.COMPLETED, JobState.FAILED)
+    return handoff.cut_short_s > 0 or (handoff.took_over and has_ended)
+
+
+def _state(link: Link, chain: Chain, handed_over: bool, now_s: int) -> str:
+    """As `cli/table.py`, which knows the chain's folder besides."""
     ready = readiness(link, chain.start_up_s, now_s)
     if ready in (Readiness.STARTING, Readiness.NEVER):
         return str(ready.value)
-    return "handed over" if gave_up else link.state.value.lower().replace("_", " ")
+    if handed_over:
+        return "handed over"
+    at_signal = link.state is JobState.FAILED and link.exit_code == USED_UP_EXIT
+    return "at its signal" if at_signal else link.state.value.lower().replace("_", " ")
 
 
 def waiting_list(

@@ -19,9 +19,9 @@ pytestmark = pytest.mark.slurm
 LINK = """#!/bin/sh
 #SBATCH -N1 -t10 -o /dev/null
 touch {home}/work.$MIRAGE_SEGMENT
-if [ $MIRAGE_SEGMENT -gt 2 ]; then sleep 10; else until [ -e {home}/go.$MIRAGE_SEGMENT ]; do sleep 0.2; done; fi
+[ $MIRAGE_SEGMENT -gt 2 ] || until [ -e {home}/go.$MIRAGE_SEGMENT ]; do sleep 0.2; done
 """
-"""The last links are there for some looks of the daemon: only a job's comment tells that it is the last."""
+"""The last links end at once: between two looks of the daemon."""
 TRIES = 4
 """slurmctld saves its state every few seconds: it may just have done so."""
 

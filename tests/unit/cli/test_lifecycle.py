@@ -629,7 +629,7 @@ def test_a_job_that_has_a_lost_links_id_is_not_shown_nor_waited_for_and_resume_q
     told = report(shell)
     assert [link["job_id"] for link in told["links"]] == [first]
     assert told["state"] == "failed"
-    assert f"no link follows it (to go on: mirage resume {CHAIN})" in told["next"]
+    assert f"link 2 is not in Slurm any more (to go on: mirage resume {CHAIN})" in told["next"]
     waited = shell.run("wait", CHAIN, "--timeout", "60s")
     assert (waited.returncode, "mirage resume" in waited.stderr) == (1, True), waited
     done = shell.run("resume", CHAIN)

@@ -273,7 +273,7 @@ def test_without_accounting_a_chain_is_closed_after_a_day_on_what_is_known(monke
     world.cycles(1)
     world.sim.step(24 * HOUR)
     world.cycles(1)
-    assert (world.chain.state, world.chain.reason[:8]) == (ChainState.FAILED, "link 2 (")
+    assert (world.chain.state, world.chain.reason[:8]) == (ChainState.UNKNOWN, "link 2 c")
 
 
 def test_a_record_that_runs_for_ever_does_not_keep_a_chain_open(monkeypatch):
@@ -295,6 +295,15 @@ def test_a_record_that_runs_for_ever_does_not_keep_a_chain_open(monkeypatch):
     monkeypatch.setattr(world.cluster, "accounting", without_the_first_end)
     world.cycles(1)
     assert (world.chain.state, world.chain.reason[:8]) == (ChainState.USED_UP, "link 2 (")
+
+
+def test_a_last_link_whose_comment_nobody_kept_ends_its_chain_as_done():
+    """It learnt that it is the last as it started, and ended before the next look."""
+    world = World(segments=20)
+    world.cycles(1)
+    world.live_between_two_cycles()
+    world.cycles(3)
+    assert (world.chain.state, world.chain.segments) == (ChainState.DONE, 20)
 
 
 def give_id_away(world, monkeypatch, job_id, **to):
@@ -334,7 +343,7 @@ def test_a_lost_successor_whose_id_went_to_another_job_does_not_make_its_chain_d
     world.cycles(2)
     chain = world.store.chain("alice", "chain1")
     assert chain.state is ChainState.FAILED
-    assert "no link follows it (to go on: mirage resume chain1)" in chain.reason
+    assert "link 2 is not in Slurm any more (to go on: mirage resume chain1)" in chain.reason
     assert [link.segment for link in world.store.links("alice", "chain1")] == [1]
 
 

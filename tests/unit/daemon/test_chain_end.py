@@ -8,6 +8,7 @@ from mirage.daemon.chain_end import (
     chain_end,
     is_job_of,
     lost_chain_end,
+    lost_link,
 )
 from mirage.domain import USED_UP_EXIT, Chain, ChainState, Job, JobState, Link
 
@@ -62,7 +63,7 @@ S = JobState
             "the work may be unfinished (more links: mirage extend abc123 --segments +1)",
         ),
         ([link(1, S.COMPLETED), queued_cancelled(2)], ChainState.DONE, "ended early"),
-        ([link(2, S.COMPLETED)], ChainState.FAILED, "no link follows it (to go on: mirage resume"),
+        ([link(2, S.COMPLETED)], ChainState.DONE, "link 2 (job 102) completed"),
         (
             [link(1, S.COMPLETED), cancelled_waiting(2)],
             ChainState.CANCELLED,
@@ -94,6 +95,7 @@ S = JobState
             "the signal before its time limit: the work may be unfinished"
             " (more links: mirage extend abc123 --segments +1)",
         ),
+        ([link(2, S.FAILED, exit_code=USED_UP_EXIT)], ChainState.USED_UP, "link 2 "),
         (
             [link(2, S.FAILED, exit_code=USED_UP_EXIT), queued_cancelled(3)],
             ChainState.CANCELLED,
@@ -108,6 +110,14 @@ def test_how_a_chain_ended(links, state, words):
     if ended:
         assert words in ended.reason
         assert ended.updated_s == 999
+
+
+def test_a_chain_whose_next_link_slurm_has_lost_is_not_done():
+    ended = chain_end(replace(CHAIN, reason=lost_link(3)), [link(2, S.COMPLETED)], 999)
+    assert ended.state is ChainState.FAILED
+    assert "link 3 is not in Slurm any more (to go on: mirage resume abc123)" in ended.reason
+    again = chain_end(replace(CHAIN, reason=lost_link(2)), [link(2, S.COMPLETED)], 999)
+    assert again.state is ChainState.DONE, "link 2 was queued again"
 
 
 def test_a_chain_whose_jobs_nobody_knows_is_given_up_after_a_day():

@@ -291,6 +291,25 @@ def test_a_link_that_made_room_has_handed_over() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("ready_h", "limit_h", "state", "said"),
+    [
+        (-2.5, 6, JobState.FAILED, "handed over"),  # a server that ends by SIGTERM at its limit
+        (-2.5, 6, JobState.TIMEOUT, "timeout"),
+        (-1, 9, JobState.FAILED, "failed"),  # it failed before the next one was ready
+    ],
+)
+def test_a_services_link_hands_over_once_the_next_one_is_ready(
+    ready_h: float, limit_h: int, state: JobState, said: str
+) -> None:
+    first = replace(link(1, -8, -2), time_limit_s=limit_h * H, state=state, exit_code=143)
+    first = replace(first, ready_s=(first.start_s or 0) + 60)
+    second = replace(link(2, -3, None), ready_s=int(NOW + ready_h * H))
+    chain = replace(CHAIN, mode=Mode.SERVICE)
+    rows = link_rows(SqlStore.open("sqlite://"), chain, [first, second], WINDOW)
+    assert [row.state for row in rows] == [said, "running"]
+
+
 # --- the queue
 
 
