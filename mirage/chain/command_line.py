@@ -32,6 +32,7 @@ OWN_WITH_VALUE = frozenset(
         "health-http",
         "health-tcp",
         "health-count",
+        "health-failures",
         "port",
         "done-file",
         "notify",

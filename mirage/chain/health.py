@@ -15,20 +15,19 @@ from mirage.chain.service import SERVICE_OPTIONS
 from mirage.domain import Mode
 from mirage.errors import InputError
 
-OF_SERVICES = frozenset(
-    {"health-command", "health-http", "health-tcp", "health-count", "startup", "uptime", "port"}
-    | SERVICE_OPTIONS
-)
-"""Options that say nothing to a `train` chain."""
 _CHECKS = ("health-command", "health-http", "health-tcp")
+_COUNTS = ("health-count", "health-failures")
+OF_SERVICES = frozenset({*_CHECKS, *_COUNTS, "startup", "uptime", "port"} | SERVICE_OPTIONS)
+"""Options that say nothing to a `train` chain."""
 _READY_FILE = b"MIRAGE_READY_FILE"
 _PAGE = re.compile(r"(\d{1,5}|)(/[!-~]*)", re.ASCII)
 _PERCENT = re.compile(r"(\d{1,3}(?:\.\d{1,3})?)%?", re.ASCII)
 _LEAST_UPTIME, _MOST_UPTIME = 50.0, 99.999
 
 
-def parse_health(own: Mapping[str, str], count: int, script: bytes) -> Health:
-    """What Mirage's options say. ``script``: the user's, which may create the ready file itself.
+def parse_health(own: Mapping[str, str], count: int, failures: int, script: bytes) -> Health:
+    """What Mirage's options say. ``count``, ``failures``: checks in a row that must pass, and those
+    that end a server which was ready. ``script``: the user's, which may create the ready file itself.
 
     InputError: an option's value is wrong, or two options exclude one another.
     """
@@ -46,9 +45,10 @@ def parse_health(own: Mapping[str, str], count: int, script: bytes) -> Health:
             "--startup 0 without a check: each link would count as ready at once, and end the one"
             " before. Give the time from its start until it is ready, or --health-http PORT/path"
         )
-    if "health-count" in own and not given and "port" not in own:
+    counts = [name for name in _COUNTS if name in own]
+    if counts and not given and "port" not in own:
         raise InputError(
-            "--health-count has no meaning without a check:"
+            f"--{counts[0]} has no meaning without a check:"
             " --health-command, --health-http or --health-tcp"
         )
     reached = _reached(own["port"]) if "port" in own else 0
@@ -63,6 +63,7 @@ def parse_health(own: Mapping[str, str], count: int, script: bytes) -> Health:
         path=path,
         reached=reached or port,
         count=count,
+        failures=failures,
         says_so=says_so,
         uptime=_uptime(own) if "uptime" in own else None,
     )

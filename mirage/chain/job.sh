@@ -282,8 +282,8 @@ m_mark() { # done|failed REASON: the first mark stays
     m_is_over || m_write "$1" "$2"
 }
 
-m_failed() { # SEGMENT: ended by itself, with an error
-    [ "$(m_read "link.$1" how)" = exit ] && [ "$(m_read "link.$1" exit)" -ne 0 ]
+m_failed() { # SEGMENT: ended by itself, with an error. Beside a link that serves nothing was lost, so the chain goes on
+    [ "$(m_read "link.$1" how)" = exit ] && [ "$(m_read "link.$1" exit)" -ne 0 ] && ! m_was_beside "$1"
 }
 
 m_short() { # SEGMENT: ended too soon. Without a record (out of memory, say) the next link's start tells
@@ -353,13 +353,17 @@ m_cancel_rest() { # the queued links after this one
 m_leave() { # CODE TEXT: ends this job before its work, or a service that may not go on
     m_say "$2"
     if [ -n "$m_child" ]; then # this is beside it
-        kill -s TERM "$m_child" 2>/dev/null
-        sleep 30 >/dev/null 2>&1
-        kill -s KILL "$m_child" 2>/dev/null
+        m_end_script
     else
         m_stop_queuing
     fi
     exit "$1"
+}
+
+m_end_script() { # from beside it, which its end ends too
+    kill -s TERM "$m_child" 2>/dev/null
+    sleep 30 >/dev/null 2>&1
+    kill -s KILL "$m_child" 2>/dev/null
 }
 
 m_set_exit_code() { # CODE: sets m_exit_code, what this job exits with. Others have only Slurm's records of the chain
@@ -1102,15 +1106,31 @@ m_write_endpoint() { # fails while it can't be written. Nobody is sent to a link
     return 1
 }
 
-m_look_after() { # beside the script, from its readiness on: what it said could not be written, and its end nears
-    m_tag_at=0 m_ask_at=0
+m_look_after() { # beside the script, from its readiness on: what could not be written, whether it answers, its end nears
+    m_tag_at=0 m_ask_at=0 m_missed=0 m_check_at=0 m_asks_on=''
+    [ -z "$m_health_port$m_health_command" ] || [ "$m_health_failures" -eq 0 ] || m_asks_on=1
     while :; do
         [ -z "$m_unlisted" ] || m_write_endpoint || :
         [ "$(m_now)" -lt "$m_tag_at" ] || { ! m_tag_ready && m_tag_at=$(($(m_now) + 20)); } || m_tag_at=9999999999
-        ! m_nears_limit || { rm -f "$m_dir/endpoint.$m_seg"; m_unlisted=''; }
-        [ -e "$m_dir/endpoint.$m_seg" ] || [ -n "$m_unlisted" ] || [ "$m_tag_at" -lt 9999999999 ] || return 0
+        ! m_nears_limit || { rm -f "$m_dir/endpoint.$m_seg"; m_unlisted='' m_asks_on=''; }
+        [ -z "$m_asks_on" ] || m_ask_on
+        [ -e "$m_dir/endpoint.$m_seg" ] || [ -n "$m_unlisted$m_asks_on" ] || [ "$m_tag_at" -lt 9999999999 ] || return 0
         sleep 5 >/dev/null 2>&1
     done
+}
+
+m_ask_on() { # a server that does not answer any more is ended, as if it had died. One that was asked to end may be slow
+    m_asked_s=$(m_now)
+    [ "$m_asked_s" -ge "$m_check_at" ] || return 0
+    m_check_at=$((m_asked_s + m_health_again))
+    if m_check_passes; then m_missed=0; return; fi
+    [ "$m_missed" -gt 0 ] || m_hung_s=$m_asked_s
+    m_missed=$((m_missed + 1))
+    [ "$m_missed" -ge "$m_health_failures" ] && [ ! -e "$m_dir/handover.$m_seg" ] || return 0
+    m_say "$m_missed checks in a row failed, the first $(($(m_now) - m_hung_s)) s ago: the service is ended, as if it had died ($m_check)"
+    rm -f "$m_dir/endpoint.$m_seg"
+    echo "$m_hung_s" >"$m_dir/.hung.$m_job"
+    m_end_script
 }
 
 m_nears_limit() { # Slurm, or the script's own signal, ends it soon: gateways send nobody here any more
@@ -1249,6 +1269,15 @@ m_tag_ready() { # so others see by this job's comment since when it is ready, an
     return 1
 }
 
+m_note_death() { # sets m_was_up, and m_died: since when a server that was ready serves nobody
+    m_was_up=''
+    [ -e "$m_dir/.up.$m_job" ] || return 0
+    m_was_up=1 m_died=$m_end m_ready_since=$(m_ready_at "$m_seg") m_down_before=$(m_down_so_far)
+    [ -e "$m_dir/.hung.$m_job" ] || return 0
+    m_died=$(cat "$m_dir/.hung.$m_job")
+    rm -f "$m_dir/.up.$m_job"
+}
+
 # Its nodes are there, and the queue may be long. A link that dies too often gives up: other nodes may do better.
 m_starts_again() { # the user's service, which ended by itself with an error
     m_is_service && [ "$m_how" = exit ] && [ "$m_on_failure" = continue ] && [ "$m_code" -ne 0 ] || return 1
@@ -1256,7 +1285,7 @@ m_starts_again() { # the user's service, which ended by itself with an error
     m_read_last_writer
     [ "${m_owner_seg:-0}" -le "$m_seg" ] || return 1
     m_ran=$((m_end - m_run_from)) m_deaths=$((m_deaths + 1))
-    [ ! -e "$m_dir/.up.$m_job" ] || [ "$m_ran" -lt "$m_min_runtime" ] || m_deaths=1
+    [ -z "$m_was_up" ] || [ "$m_ran" -lt "$m_min_runtime" ] || m_deaths=1
     m_why="the service ended with exit code $m_code after $m_ran s"
     m_pause_s=$((m_deaths <= 3 ? 1 << 2 * (m_deaths - 1) : 60))
     if [ "$m_max_short" -gt 0 ] && [ "$m_deaths" -ge "$m_max_short" ]; then
@@ -1266,9 +1295,6 @@ m_starts_again() { # the user's service, which ended by itself with an error
     fi
     m_say "$m_why: it is started again in this job, in $m_pause_s s"
     m_before=$m_job m_before_seg=$m_seg m_seen_ready=$(m_touched)
-    if [ -e "$m_dir/.up.$m_job" ]; then
-        m_ready_since=$(m_ready_at "$m_seg") m_down_before=$(m_down_so_far) m_died=$m_end
-    fi
     while [ "$m_pause_s" -gt 0 ]; do
         sleep 1
         m_pause_s=$((m_pause_s - 1))
@@ -1293,10 +1319,11 @@ m_note_never_ready() { # beside no link that serves. It ran for long enough
 
 m_delay_next() { # this link failed beside one that serves: what made it fail may pass, and nodes are not held meanwhile
     [ -n "$m_beside" ] && ! m_is_over && m_id=$(cat "$m_dir/queued.$m_next" 2>/dev/null) || return 0
-    m_pause_s=$((60 * $(m_in_a_row m_was_beside "$m_seg")))
-    [ "$m_pause_s" -le 300 ] || m_pause_s=300
-    ! m_slurm scontrol update "JobId=$m_id" "StartTime=now+$m_pause_s" >/dev/null 2>&1 ||
-        m_say "link $m_owner_seg serves on, and link $m_next starts in $m_pause_s s at the earliest"
+    m_pause=$(m_in_a_row m_was_beside "$m_seg") # minutes
+    [ "$m_pause" -le 5 ] || m_pause=5
+    m_until=$((m_pause + (m_end - m_started + 59) / 60)) # after:JOB+MINUTES counts from that job's start
+    ! m_slurm scontrol update "JobId=$m_id" "Dependency=afterany:$m_owner_job?after:$m_job+$m_until" >/dev/null 2>&1 ||
+        m_say "link $m_owner_seg serves on, and link $m_next starts in $m_pause min, or once that one has ended"
 }
 
 # ---- The user's script ----------------------------------------------------------------------------------------------
@@ -1422,7 +1449,7 @@ m_ignore_signals() { # meant for the user's script, not for what runs beside it
 }
 
 m_start() { # ARGUMENTS...: again, where a service died
-    rm -f "$m_dir/.up.$m_job"
+    rm -f "$m_dir/.up.$m_job" "$m_dir/.hung.$m_job"
     ! m_is_service || { m_settle_port; m_settle_check; }
     export MIRAGE_CHAIN_ID="$m_chain" MIRAGE_SEGMENT="$m_seg" MIRAGE_SEGMENTS="$m_segments" MIRAGE_PRED_JOBID="$m_pred"
     export MIRAGE_CHAIN_DIR="$m_dir" MIRAGE_DONE_FILE="$m_done_file" MIRAGE_READY_FILE="$m_dir/ready.$m_seg"
@@ -1479,7 +1506,9 @@ m_judge() { # sets m_how, m_swept and m_at_signal
     esac
     [ -n "$m_swept" ] || ! m_left_at_signal || m_at_signal=1
     if [ -n "$m_swept$m_at_signal" ]; then m_how="slurm"; else m_how="exit"; fi
-    [ "$m_code" -ne 0 ] || [ ! -e "$m_dir/unready.$m_seg" ] || m_code=1 # it was told to end, which is no success
+    if [ -e "$m_dir/unready.$m_seg" ] || [ -e "$m_dir/.hung.$m_job" ]; then # it was told to end, which is no success
+        [ "$m_code" -ne 0 ] || m_code=1
+    fi
 }
 
 m_record() { # HOW
@@ -1569,7 +1598,7 @@ m_finish() { # HOW ARGUMENTS...
     m_note_down
     m_add_reason
     m_report_used_up "$1"
-    rm -f "$m_dir/.sbatch.$m_job" "$m_dir/.up.$m_job"
+    rm -f "$m_dir/.sbatch.$m_job" "$m_dir/.up.$m_job" "$m_dir/.hung.$m_job"
     m_set_exit_code "$m_code"
     exit "$m_exit_code"
 }
@@ -1585,7 +1614,7 @@ m_main() { # SEGMENT PREDECESSOR ARGUMENTS...
     esac
     m_seg=$1 m_pred=$2 m_next=$(($1 + 1)) m_job=$SLURM_JOB_ID m_restart=${SLURM_RESTART_COUNT:-0} m_started=$(m_now)
     m_child='' m_before='' m_deaths=0 m_took_from='' m_queuer='' m_helper='' m_work='' m_look_at=0 m_swept='' m_at_signal='' m_cannot_wait='' m_unwritten='' m_saved='' m_stranded='' m_tagged='' m_left_steps=''
-    m_asked_port='' m_asked_check='' m_unlisted='' m_serves='' m_ready_since='' m_seen_ready='' m_died='' m_down_before='' # of a service that was started again
+    m_asked_port='' m_asked_check='' m_unlisted='' m_serves='' m_was_up='' m_ready_since='' m_seen_ready='' m_died='' m_down_before='' # of a service that was started again
     shift 2
     m_watch_signals
     m_read_length
@@ -1623,6 +1652,7 @@ err=$(readlink "/proc/$$/fd/2")" || m_leave 143 "asked to end before the work be
         m_judge
         m_end_session
         m_look_at_steps
+        m_note_death
         m_starts_again || break
     done
     m_say_if_not_ready

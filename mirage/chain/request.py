@@ -204,7 +204,10 @@ def settle(
         failure=_failure(request.own, _limit_s(said)),
         handover=_handover(request.own, limit_signal, _last(said, "time")),
         health=parse_health(
-            request.own, _number(request.own, "health-count", 3, 1, 1000), script.content
+            request.own,
+            _number(request.own, "health-count", 3, 1, 1000),
+            _number(request.own, "health-failures", 3, 0, 1000),
+            script.content,
         ),
         notify=_notify(request.own),
         limit_signal=limit_signal,

@@ -23,7 +23,8 @@ from mirage.domain import SIGNAL_SLACK_S, USED_UP_EXIT, Mode, Penalties, assumed
 
 FREE_PORT = -1
 """Each link chooses a port that is free on its node."""
-HEALTH_INTERVAL_S = 2
+HEALTH_INTERVAL_S, HEALTH_AGAIN_S = 2, 10
+"""Between two checks, before a link of a service is ready and after it."""
 PORT_LIMIT_S, COMMAND_LIMIT_S = 5, 30
 """A check of a port, and the user's --health-command, may take so long."""
 NOTIFY_LIMIT_S = 60
@@ -99,6 +100,8 @@ class Health:
     """
     count: int = 3
     """Checks in a row that must pass."""
+    failures: int = 3
+    """A server that was ready is ended after so many failed checks in a row; 0: it is not asked."""
     says_so: bool = False
     """The script creates `$MIRAGE_READY_FILE`."""
     uptime: float | None = None
@@ -386,7 +389,9 @@ def _rules(settings: ChainSettings) -> dict[str, object]:
         "m_health_count": health.count,
         "m_check": health.words,
         "m_says_so": "1" if health.says_so else "",
+        "m_health_failures": health.failures,
         "m_health_interval": HEALTH_INTERVAL_S,
+        "m_health_again": HEALTH_AGAIN_S,
         "m_port_limit": PORT_LIMIT_S,
         "m_command_limit": COMMAND_LIMIT_S,
         "m_notify_command": settings.notify.command,

@@ -72,6 +72,7 @@ when a service is ready (without a check: --startup after its start, or once SCR
   --health-tcp PORT         the port of its node accepts a connection
   --health-command CMD      the command exits with 0
   --health-count N          checks in a row that must pass (3)
+  --health-failures N       then, each 10 s: failed checks in a row that end the server, as if it had died (3; 0: never)
   --startup D               time from a link's start until it is ready, until the chain's own tell it (10min)
   --uptime P%               share of the time for which a link should be ready (99.9%)
 several replicas of a service, one name (mirage scale; each is a chain, and they end apart):

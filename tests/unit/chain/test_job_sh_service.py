@@ -435,14 +435,96 @@ def test_links_that_fail_beside_one_that_serves_come_more_slowly_and_are_no_cras
         rig.queue(job + 1, segment + 1, job)
         rig.run(segment, job, job - 1)
         assert over_marker(rig.folder) is None
-        assert f"update JobId={job + 1} StartTime=now+{60 * (segment - 1)}" in rig.log("scontrol")
+        (line,) = (line for line in rig.log("scontrol") if f"JobId={job + 1} Dep" in line)
+        either, minutes = line.rsplit("+", 1)
+        assert either == f"update JobId={job + 1} Dependency=afterany:11?after:{job}"
+        assert segment - 1 <= int(minutes) <= segment + 1, "of the failed link's run and the pause"
     end_all(rig)  # link 1 is killed outright
     rig.over(11, "NODE_FAIL")
     for segment, job, is_over in ((5, 15, False), (6, 16, True)):
         rig.queue(job + 1, segment + 1, job)
         rig.run(segment, job, job - 1)
         assert (over_marker(rig.folder) is not None) == is_over, "nobody serves now"
-    assert f"JobId={16} StartTime" not in " ".join(rig.log("scontrol"))
+    assert f"JobId={16} Dep" not in " ".join(rig.log("scontrol"))
+
+
+@pytest.mark.parametrize("failure", [Failure(), Failure(action="retry", retries=1)])
+def test_a_link_that_fails_beside_one_that_serves_ends_no_chain(rig: Rig, failure: Failure) -> None:
+    body = f'[ "$MIRAGE_SEGMENT" = 1 ] || exit 7\n{SERVER}'
+    serve(rig, body, health=Health(command="true", count=1), failure=failure, segments=9)
+    start_first(rig)
+    wait_until(lambda: (rig.folder / "ready.1").exists())
+    for segment, job in ((2, 12), (3, 13)):
+        rig.queue(job + 1, segment + 1, job)
+        assert rig.run(segment, job, job - 1)[0] == 7
+        assert over_marker(rig.folder) is None
+    assert (rig.folder / "queued.4").exists()
+
+
+HANGS = r"""
+trap 'echo stops >>trace; exit 0' TERM
+echo starts >>trace
+touch healthy
+while :; do sleep 0.1; done
+"""
+
+
+@every_shell
+def test_a_server_that_hangs_is_ended_and_starts_again(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mirage.chain.script.HEALTH_AGAIN_S", 1)
+    health = Health(command="[ -e healthy ]", count=1, failures=2)
+    serve(rig, HANGS, health=health, failure=Failure(action="continue"))
+    link = rig.start(1, 11)
+    wait_until(lambda: list(rig.folder.glob(".up.*")))
+    hung_s = time.time()
+    (rig.root / "healthy").unlink()
+    assert link.stderr
+    assert any("2 checks in a row failed" in line for line in link.stderr)
+    wait_until(lambda: trace(rig) == ["starts", "stops", "starts"])
+    wait_until(lambda: "down" in read_record(rig.folder / "ready.1"))
+    down_s = int(read_record(rig.folder / "ready.1")["down"])
+    assert 1 <= down_s <= time.time() - hung_s + 1, "from the first failed check on"
+    link.terminate()
+    link.communicate(timeout=PATIENCE_S)
+
+
+def test_a_server_that_hangs_in_a_chain_that_stops_has_failed(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mirage.chain.script.HEALTH_AGAIN_S", 1)
+    health = Health(command="[ -e healthy ]", count=1, failures=2)
+    serve(rig, HANGS, health=health)
+    link = rig.start(1, 11)
+    wait_until(lambda: list(rig.folder.glob(".up.*")))
+    (rig.root / "healthy").unlink()
+    link.communicate(timeout=PATIENCE_S)
+    assert link.returncode == 1, "the script's 0 is no success"
+    assert (over_marker(rig.folder) or ("",))[0] == "failed"
+    assert int(read_record(rig.folder / "ready.1")["down"]) >= 1
+
+
+def test_a_server_that_is_asked_to_end_may_take_its_time(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mirage.chain.script.HEALTH_AGAIN_S", 0)
+    asks = "echo asked >>asks; [ ! -e leaves ]"
+    serve(rig, DRAINS, health=Health(command=asks, count=1, failures=1))
+    link = rig.start(1, 11)
+    wait_until(lambda: list(rig.folder.glob(".up.*")))
+    (rig.folder / "handover.1").write_text("job=12\n")
+    (rig.root / "leaves").touch()
+    link.terminate()
+    wait_until(lambda: "1 drains" in trace(rig))
+    asked = (rig.root / "asks").read_text()
+    wait_until(lambda: len((rig.root / "asks").read_text()) > len(asked) + len("asked "))
+    assert not list(rig.folder.glob(".hung.*"))
+    (rig.root / "drained").touch()
+    link.communicate(timeout=PATIENCE_S)
+    record = read_link(rig.folder, 1)
+    assert record
+    assert record.how == "handover"
 
 
 @pytest.mark.parametrize(

@@ -345,6 +345,7 @@ def test_the_options_reach_the_job(site: Site) -> None:
                 "--max-short=0",
                 "--health-command=curl -f 'x y'",
                 "--health-count=7",
+                "--health-failures=9",
             ],
             *["--done-file=fin", "--signal=B:USR1@90", "train.sbatch"],
         ]
@@ -359,6 +360,7 @@ def test_the_options_reach_the_job(site: Site) -> None:
         "m_max_overlap": "7200",
         "m_health_command": """'curl -f '"'"'x y'"'"''""",
         "m_health_count": "7",
+        "m_health_failures": "9",
         "m_done_file": f"{site.root}/fin",
         "m_limit_signal": "10",
         "m_limit_lead": "150",
@@ -662,6 +664,7 @@ def test_every_option_of_the_manual_is_in_the_table() -> None:
         ),
         (["--mode=service", "--startup=0", "train.sbatch"], "--startup 0 without a check: "),
         (["--mode=service", "--health-count=2", "train.sbatch"], "no meaning without a check"),
+        (["--mode=service", "--health-failures=2", "train.sbatch"], "no meaning without a check"),
         (
             ["--segments=2", "--handover-cost=soon", "train.sbatch"],
             "--handover-cost: 'soon' is not a duration",
