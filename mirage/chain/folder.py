@@ -370,6 +370,13 @@ def refused_link(folder: Path) -> tuple[int, str] | None:
     return (segment, error) if error else None
 
 
+def mark_lost(folder: Path, segment: int, job_id: int) -> None:
+    """Slurm has lost this link, so it is to be queued again. Nothing where it was, or a later one."""
+    if list(queued_jobs(folder).items())[-1:] == [(segment, job_id)]:
+        _replace(folder, f"queued.{segment}.error", f"Slurm has lost its job {job_id}\n")
+        (folder / f"queued.{segment}").unlink(missing_ok=True)
+
+
 def over_marker(folder: Path) -> tuple[str, str] | None:
     """(`done`, `failed` or `cancelled`; the reason), or None while the chain goes on."""
     for marker in OVER_MARKERS:

@@ -25,7 +25,7 @@
 #   submitting    there while mirage-submit is at work              job.sh    this file
 #   queued.K      job id of link K, once it is queued; queued.K.error: why it could not be queued so far
 #   start.K       job=, restart=, start=, out=, err=, limit=        link K has started, writes to these files, and may run
-#                 for so many seconds
+#                 for so many seconds. ran=, part=: what it ran before a requeue, seconds and thousandths of its limit
 #   link.K        job=, restart=, start=, work=, end=, exit=, how=, swept=, reason=  link K has ended. work: when the user's script
 #                 started. how: exit (by itself), handover (its successor asked it to), slurm (time limit and the
 #                 signal before it, scancel, requeue, preemption), paused (mirage pause --now asked it to),
@@ -226,13 +226,20 @@ m_reaches() { # with this link the chain has used all of m_length
     esac
 }
 
-m_used() { # by the links before this one: seconds, or thousandths of their time limits
+m_used() { # by the links before this one, and its own earlier runs: seconds, or thousandths of their time limits
     m_sum=0 m_at=1
     while [ "$m_at" -lt "$m_seg" ]; do
         m_add_use "$m_at"
+        m_add_runs "$m_at"
         m_at=$((m_at + 1))
     done
+    m_add_runs "$m_seg"
     echo "$m_sum"
+}
+
+m_add_runs() { # SEGMENT: those before it was requeued
+    case $m_length in *s) m_to=$(m_read "start.$1" ran) ;; *) m_to=$(m_read "start.$1" part) ;; esac
+    m_sum=$((m_sum + ${m_to:-0}))
 }
 
 # A link that ended by itself is one of N, however long it ran. One that had to end early counts for what it ran.
@@ -249,6 +256,16 @@ m_add_use() { # SEGMENT
             m_sum=$((m_sum + 1000))
         fi ;;
     esac
+}
+
+m_sum_up_runs() { # sets m_ran and m_ran_part, seconds and thousandths of its limit that this link ran before a requeue
+    m_ran=0 m_ran_part=0
+    [ "$m_restart" -gt 0 ] && [ "$(m_read "start.$m_seg" job)" = "$m_job" ] || return 0
+    m_from=$(m_read "start.$m_seg" start) m_limit=$(m_read "start.$m_seg" limit) m_to=''
+    [ "$(m_read "link.$m_seg" job)" != "$m_job" ] || m_to=$(m_read "link.$m_seg" end)
+    m_ran=$(m_read "start.$m_seg" ran) m_ran_part=$(m_read "start.$m_seg" part) m_to=${m_to:-$(m_last_end "$m_job")}
+    [ "${m_to:-0}" -gt "${m_from:-0}" ] && [ -n "$m_limit" ] || return 0
+    m_ran=$((${m_ran:-0} + m_to - m_from)) m_ran_part=$((${m_ran_part:-0} + 1000 * (m_to - m_from) / m_limit))
 }
 
 m_had_to_end() { # SEGMENT: its successor, its owner or Slurm ended it, or its successor is about to
@@ -463,10 +480,7 @@ m_report_used_up() { # HOW: the last link ran to its time limit, where Slurm doe
 # Looks back, since a link that is killed outright can tell nobody. Without its record Slurm tells when it ended.
 m_notify_interrupted() { # TIME: nothing served, or worked, from the end of m_before until then
     [ -n "$m_notify_command" ] && [ -n "$m_before" ] || return 0
-    if [ -z "$m_end" ]; then
-        m_end=$(m_slurm env SLURM_TIME_FORMAT=%s sacct -n -X -D -P -j "$m_before" -o End 2>/dev/null |
-            grep '^[0-9][0-9]*$' | sort -n | tail -n 1)
-    fi
+    [ -n "$m_end" ] || m_end=$(m_last_end "$m_before")
     m_resumed=$(cat "$m_dir/resumed" 2>/dev/null) # a pause is no interruption
     [ "${m_resumed:-0}" -le "${m_end:-0}" ] || m_end=$m_resumed
     m_gap=$(($1 - ${m_end:-$1}))
@@ -474,6 +488,10 @@ m_notify_interrupted() { # TIME: nothing served, or worked, from the end of m_be
     ! m_is_service || m_did=served
     [ "$m_gap" -lt "$m_notify_after" ] ||
         m_notify interrupted "nothing $m_did for $m_gap s after link $m_before_seg (job $m_before) ended" "$m_gap"
+}
+
+m_last_end() { # JOB: of its runs
+    m_slurm env SLURM_TIME_FORMAT=%s sacct -n -X -D -P -j "$1" -o End 2>/dev/null | grep '^[0-9][0-9]*$' | sort -n | tail -n 1
 }
 
 m_look_back() { # sets m_before and m_before_seg, the job that has ended before this one, and m_end
@@ -1624,10 +1642,13 @@ m_main() { # SEGMENT PREDECESSOR ARGUMENTS...
     m_leave_if_paused
     m_look_back
     m_is_service || m_notify_interrupted "$m_started" &
+    m_sum_up_runs
     rm -f "$m_dir/link.$m_seg" "$m_dir/handover.$m_seg" "$m_dir/ready.$m_seg" "$m_dir/unready.$m_seg" \
         "$m_dir/endpoint.$m_seg" "$m_dir/draining.$m_seg".* # of this link before it was requeued
     m_write_soon "start.$m_seg" "job=$m_job
 restart=$m_restart
+ran=$m_ran
+part=$m_ran_part
 start=$m_started
 out=$(readlink "/proc/$$/fd/1")
 err=$(readlink "/proc/$$/fd/2")" || m_leave 143 "asked to end before the work began"

@@ -29,12 +29,14 @@ def is_lost(link: Link, others: Sequence[Link], now_s: int, missing_s: int) -> b
     """Whether a link of which neither slurmctld nor accounting knows an end was lost by a crash.
 
     ``others``: of its chain. ``missing_s``: for how long nobody has known it. A link that had started
-    is not given up so soon, nor a lone one. What is known from a folder alone is judged by the end of
-    the link before.
+    is not given up so soon, nor a lone one; one that a later link has passed is, sooner. What is
+    known from a folder alone is judged by the end of the link before.
     """
     ends_s = [other.end_s for other in others if other.end_s is not None]
     is_recorded = now_s - max([link.submit_s, *ends_s]) >= RECORDED_AFTER_S
-    is_late = missing_s >= LOST_AFTER_S or (not link.partition and is_recorded)
+    later_s = [other.start_s for other in others if other.segment > link.segment and other.start_s]
+    is_passed = bool(later_s) and now_s - min(later_s) >= RECORDED_AFTER_S
+    is_late = missing_s >= LOST_AFTER_S or is_passed or (not link.partition and is_recorded)
     return is_late and not link.has_started and bool(others)
 
 

@@ -123,9 +123,10 @@ class Daemon:
         )
 
     def _report_handovers(self) -> None:
-        handovers = self._reconciler.handovers()
+        handovers, lost = self._reconciler.handovers(), self._reconciler.lost()
         active, now_s = len(self._store.active_chains()), self._clock.now_s()
         for observer in self._observers:
+            observer.links_lost(lost)
             observer.chains_followed(handovers, active, now_s)
 
     def _log_settings(self) -> None:

@@ -13,7 +13,7 @@ from mirage.slurm.agreement import Disagreement, of_snapshot
 if TYPE_CHECKING:
     from mirage.chain.handoff import Handoff
     from mirage.daemon.tick import Grounds
-    from mirage.domain import Decision, ReleaseOutcome, Snapshot
+    from mirage.domain import Decision, Link, ReleaseOutcome, Snapshot
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +40,9 @@ class Observer:
         self, decision: Decision, outcome: ReleaseOutcome, detail: str, now_s: int
     ) -> None:
         """A release was carried out, was refused, or failed."""
+
+    def links_lost(self, links: Sequence[Link]) -> None:
+        """Slurm has lost these links, which waited."""
 
     def chains_followed(self, handovers: Sequence[Handoff], active_chains: int, now_s: int) -> None:
         """The store agrees with Slurm. ``handovers``: those whose second time is new in this

@@ -64,6 +64,7 @@ class Reconciler:
         self._handovers = HandoverLog()
         self._missing_s: dict[int, int] = {}
         """Since when nobody knows these jobs."""
+        self._lost: list[Link] = []
 
     def observe(self, snapshot: Snapshot) -> None:
         """Writes what Slurm shows now into the store. Raises ClusterError, StoreError."""
@@ -106,6 +107,11 @@ class Reconciler:
         """Those that became known since the last call."""
         handovers, self._handovers = self._handovers, HandoverLog()
         return handovers.handovers(self._store)
+
+    def lost(self) -> list[Link]:
+        """Those that were found lost since the last call."""
+        lost, self._lost = self._lost, []
+        return lost
 
     def _look_up(self, action: LookUp, sightings: _Sightings) -> None:
         """Asks slurmctld, and for what it has forgotten accounting, what became of these."""
@@ -198,6 +204,7 @@ class Reconciler:
             log.warning("%s (job %d)", where, link.job_id)
             with self._store.transaction():
                 self._drop(link)
+            self._lost.append(link)
 
     def _drop(self, link: Link) -> None:
         self._store.drop_link(link)

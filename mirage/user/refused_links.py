@@ -1,14 +1,18 @@
-"""Links that the chains' own jobs could not queue: their owner's agent queues them."""
+"""Links that the chains' own jobs could not queue, or that Slurm has lost: their owner's agent queues
+them.
+"""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
-from mirage.chain.folder import chain_folder, is_paused, over_marker, refused_link
+from mirage.chain.folder import chain_folder, is_paused, mark_lost, over_marker, refused_link
 from mirage.daemon.observers import Observer
 from mirage.daemon.restraint import Acting
-from mirage.domain import ActingMode
+from mirage.domain import ActingMode, Link
 from mirage.errors import MirageError
 from mirage.peers import Sparingly
 from mirage.user.folders import chain_ids
@@ -25,6 +29,11 @@ class QueuesRefused(Observer):
 
     acting: Acting
     sparingly: Sparingly = field(default_factory=lambda: Sparingly(3600))
+
+    def links_lost(self, links: Sequence[Link]) -> None:
+        for link in links:
+            with suppress(OSError):
+                mark_lost(chain_folder(link.chain_id), link.segment, link.job_id)
 
     def cycle_ended(self, succeeded: bool, seconds: float, now_s: int) -> None:  # noqa: ARG002
         """After a cycle that failed Slurm may be away."""

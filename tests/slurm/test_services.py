@@ -103,6 +103,61 @@ def test_on_an_idle_queue_a_service_answers_through_its_handovers(site, service)
     assert "A link is ready 20 s after its start" in explained
 
 
+HANGS = """#!/bin/sh
+#SBATCH -N1 -t5 -o /dev/null
+cd "$HOME" && python3 -m http.server $MIRAGE_PORT & echo $! >"$HOME/server"; wait $!
+"""
+
+
+def test_a_server_that_hangs_starts_again_and_its_silence_is_recorded(site, service):
+    pid = site.home(ALICE) / "server"
+    pid.unlink(missing_ok=True)
+    site.script(ALICE, "hangs.sh", HANGS)
+    words = ["--mode=service", "--port=free", "--health-http=/", "--segments=1", "hangs.sh"]
+    chain = json.loads(site.run(ALICE, "mirage-submit", "--json", *words).stdout)["chain"]
+    until(lambda: states_of(site, chain) == ["ready"], 90, "the server")
+    first, hung_s = pid.read_text(), time.time()
+    site.run("root", "kill", "-STOP", first.strip())
+    until(lambda: pid.read_text() != first, 120, "the server's next start")
+    until(lambda: report_of(site, ALICE, chain)["service"]["down_s"], 60, "its record")
+    away_s, told_s = time.time() - hung_s, report_of(site, ALICE, chain)["service"]["down_s"]
+    print(f"away for {away_s:.0f} s at most; told: {told_s} s")
+    assert 20 <= told_s <= away_s
+    assert site.run(ALICE, "mirage", "cancel", chain).returncode == 0
+
+
+FAILS = """#!/bin/sh
+#SBATCH -N1 -t5 -o /dev/null
+[ $MIRAGE_SEGMENT != 2 ] || exit 7
+touch "$HOME/serves.$MIRAGE_SEGMENT"
+sleep 600 & wait $!
+"""
+
+
+def test_a_link_that_failed_beside_one_that_serves_does_not_keep_the_next_one_back(site, service):
+    """Whatever --on-failure says. Slurm lets the next one in as the one that serves is killed."""
+    home = site.home(ALICE)
+    for file in home.glob("serves.*"):
+        file.unlink()
+    site.script(ALICE, "fails.sh", FAILS)
+    check = '--health-command=[ -e "$HOME/serves.$MIRAGE_SEGMENT" ]'
+    words = ["--mode=service", check, "--health-count=1", "--on-failure=stop", "--segments=3"]
+    done = site.run(ALICE, "mirage-submit", "--json", *words, "fails.sh")
+    chain = json.loads(done.stdout)["chain"]
+    folder = home / ".mirage" / "chains" / chain
+    until((folder / "ready.1").exists, 60, "link 1")
+    first, second = ((folder / f"queued.{link}").read_text().strip() for link in (1, 2))
+    site.run(ALICE, "scontrol", "update", f"JobId={second}", "Dependency=")
+    until((folder / "link.2").exists, 60, "link 2 to fail")
+    third = (folder / "queued.3").read_text().strip()
+    until(lambda: "?after" in site.job(int(third))["Dependency"], 60, "link 3's pause")
+    assert site.job(int(third))["JobState"] == "PENDING"
+    assert not (folder / "failed").exists()
+    site.run(ALICE, "scancel", first)
+    until((folder / "ready.3").exists, 45, "link 3, long before its pause is over")
+    site.run(ALICE, "mirage", "cancel", chain)
+
+
 def metrics(port):
     with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
         return answer.read().decode().replace("mirage_", "")

@@ -46,7 +46,10 @@ MANY = 20
 MARGIN = 1.2
 """Waits come in bursts, so the next one is taken to last so many times as long as the law says."""
 STAGGER = 2 / 5
-"""Of a link's length: so long after its predecessor entered the queue the next one follows."""
+"""Of a link's length: so long after its predecessor entered the queue the next one follows. Training
+chains have `goodput.SPACING`: at 2/5 they hand over 15 % more often, for no more goodput. Services
+lose by that one: 1.4 points of up-time at half a link and 2.8 at 3/5 (the demo's seeds 11 to 13).
+"""
 NAME = "uptime"
 
 _Left = tuple[float, float]

@@ -1059,6 +1059,31 @@ def test_total_time_makes_the_link_that_reaches_it_the_last_one(rig: Rig) -> Non
     assert over_marker(rig.folder) == ("done", "all 3 links have run")
 
 
+@pytest.mark.parametrize(
+    ("length", "tells", "last"),
+    [("3", "record", "3"), ("3", "sacct", "3"), ("3", "", "9"), ("9000s", "record", "3")],
+)
+def test_what_a_link_ran_before_slurm_requeued_it_counts(
+    rig: Rig, length: str, tells: str, last: str
+) -> None:
+    """Two links that a successor ended after 0.4 limits each, and nine tenths of link 3."""
+    change(rig, length=length, segments=9)
+    rig.script("echo $MIRAGE_SEGMENTS >length")
+    (rig.folder / "chain").write_text(f"segments=9\nlength={length}\n")
+    for segment in (1, 2):
+        (rig.folder / f"start.{segment}").write_text("job=7\nstart=1000\nlimit=5000\n")
+        (rig.folder / f"link.{segment}").write_text("job=7\nend=3500\nhow=handover\n")
+    now_s = int(time.time())
+    (rig.folder / "start.3").write_text(f"job=13\nrestart=0\nstart={now_s - 5000}\nlimit=5000\n")
+    if tells == "record":
+        (rig.folder / "link.3").write_text(f"job=13\nend={now_s}\nhow=slurm\nswept=1\n")
+    (rig.fake / "ends").write_text(f"{now_s}\n" if tells == "sacct" else "")
+    (rig.fake / "end").write_text(f"{now_s + 5000}\n")
+    rig.run(3, 13, 12, SLURM_RESTART_COUNT="1")
+    assert (rig.root / "length").read_text().strip() == last
+    assert read_record(rig.folder / "start.3").get("part") == ("1000" if tells else "")
+
+
 def test_total_time_takes_a_link_for_whole_that_left_at_its_signal(rig: Rig) -> None:
     change(rig, length="7000s", segments=9, limit_signal=LimitSignal(signal.SIGUSR1, False, 300))
     for segment in range(1, 7):

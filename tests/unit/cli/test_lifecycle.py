@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -25,8 +26,10 @@ from mirage.daemon.socket import Source, serving
 from mirage.domain import ActingMode
 from mirage.errors import InputError
 from mirage.store.lock import is_held
+from mirage.store.memory import MemoryStore
 from mirage.store.repository import SqlStore
 from mirage.user import steering
+from mirage.user.folders import add_chains
 from mirage.user.refused_links import QueuesRefused
 from tests.fakes.fake_slurm import FakeSlurm
 from tests.unit.cli import test_cli
@@ -672,6 +675,26 @@ def test_an_agent_that_may_act_queues_what_its_owners_jobs_could_not(shell, mode
     cycle.start()
     cycle.join()
     assert (folder / "queued.2").exists() is (mode is ActingMode.ENFORCE)
+
+
+def test_an_agent_queues_again_what_slurm_has_lost(shell):
+    folder, first, second = started(shell)
+    end(shell, first)
+    (folder / "start.1").write_text(f"job={first}\nrestart=0\nstart=1\n")
+    end(shell, second)
+    queuer = QueuesRefused(Acting(mode=ActingMode.ENFORCE))
+    queuer.cycle_ended(True, 0, 0)
+    assert (folder / "queued.2").read_text() == f"{second}\n", "its owner may have cancelled it"
+    store = MemoryStore()
+    add_chains(store, test_cli.ME, [CHAIN])
+    lost = store.link_of_job(second)
+    assert lost
+    queuer.links_lost([replace(lost, job_id=second + 1)])
+    assert (folder / "queued.2").exists(), "another job is link 2 by now"
+    queuer.links_lost([lost])
+    assert "Slurm has lost its job" in report(shell)["next"]
+    queuer.cycle_ended(True, 0, 0)
+    assert (folder / "queued.2").read_text() != f"{second}\n"
 
 
 def test_a_chain_that_an_agent_can_not_read_keeps_no_other_one_from_its_link(shell, caplog):

@@ -335,7 +335,10 @@ def give_id_away(world, monkeypatch, job_id, **to):
 def test_a_lost_successor_whose_id_went_to_another_job_does_not_make_its_chain_done(
     monkeypatch, to
 ):
-    world = World(segments=5)
+    world, told = World(segments=5), []
+    observer = Observer()
+    observer.links_lost = told.extend
+    world.restart(observers=[observer])
     world.cycles(1, step_s=10)
     give_id_away(world, monkeypatch, world.second, **to)
     world.sim.set_runtime_end(world.first, world.sim.now_s + 10)
@@ -345,6 +348,7 @@ def test_a_lost_successor_whose_id_went_to_another_job_does_not_make_its_chain_d
     assert chain.state is ChainState.FAILED
     assert "link 2 is not in Slurm any more (to go on: mirage resume chain1)" in chain.reason
     assert [link.segment for link in world.store.links("alice", "chain1")] == [1]
+    assert [link.segment for link in told] == ([] if "other1" in to["comment"] else [2])
 
 
 def test_a_waiting_link_that_slurm_does_not_show_for_a_while_is_not_lost(monkeypatch):

@@ -5,8 +5,11 @@ import pytest
 from mirage.daemon.chain_end import (
     FORGET_AFTER_S,
     LAG_S,
+    LOST_AFTER_S,
+    RECORDED_AFTER_S,
     chain_end,
     is_job_of,
+    is_lost,
     lost_chain_end,
     lost_link,
 )
@@ -110,6 +113,14 @@ def test_how_a_chain_ended(links, state, words):
     if ended:
         assert words in ended.reason
         assert ended.updated_s == 999
+
+
+def test_a_link_that_nobody_knows_is_lost_soon_once_a_later_one_runs():
+    waiting, later = link(2, S.PENDING, start=False), link(3, S.RUNNING)
+    others, now_s = [link(1, S.TIMEOUT), later], (later.start_s or 0) + RECORDED_AFTER_S
+    assert is_lost(waiting, others, now_s, 0)
+    assert not is_lost(waiting, others, now_s - 1, 0), "accounting may be late"
+    assert not is_lost(waiting, others[:1], now_s, LOST_AFTER_S - 1)
 
 
 def test_a_chain_whose_next_link_slurm_has_lost_is_not_done():
