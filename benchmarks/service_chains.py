@@ -46,7 +46,7 @@ from mirage.chain.progress import ChainProgress, chain_progress
 from mirage.chain.script import AHEAD
 from mirage.config import PolicyConfig
 from mirage.daemon.restraint import Acting
-from mirage.domain import HANDOVER_S, ActingMode, Mode
+from mirage.domain import HANDOVER_S, ActingMode, Link, Mode
 from mirage.models.shipped import shipped
 from mirage.ports import Policy
 from mirage.provision.chains.decisions import ChainDecisions
@@ -115,6 +115,15 @@ def policy_of(name: str, simulator: Simulator, limit_s: int) -> tuple[Policy, in
 
 def run(on: Background, policy: Policy) -> list[ChainProgress]:
     """What became of each chain."""
+    ends_s = [begin_s + on.scenario.lasts_s for begin_s in on.scenario.begins_s.values()]
+    return [
+        chain_progress(links, end_s, start_up_s=HANDOVER_S)
+        for links, end_s in zip(links_of(on, policy), ends_s, strict=True)
+    ]
+
+
+def links_of(on: Background, policy: Policy) -> list[list[Link]]:
+    """Of each chain."""
     scenario, simulator = on.scenario, on.simulator
     simulator.run_until(scenario.warm_up_s)
     jobs = ChainJobs(scenario, simulator)
@@ -127,14 +136,7 @@ def run(on: Background, policy: Policy) -> list[ChainProgress]:
         decisions.cycle()
         jobs.run_until(min(simulator.now_s + step_s, scenario.end_s))
     decisions.cycle()
-    return [
-        chain_progress(
-            decisions.links(scenario.user(chain), chain),
-            begin_s + scenario.lasts_s,
-            start_up_s=HANDOVER_S,
-        )
-        for chain, begin_s in scenario.begins_s.items()
-    ]
+    return [decisions.links(scenario.user(chain), chain) for chain in scenario.begins_s]
 
 
 def measured(

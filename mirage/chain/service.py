@@ -79,12 +79,13 @@ class ServiceRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replica:
-    """A chain of a service that is not over."""
+    """A chain of a service."""
 
     chain_id: str
     number: int
     """From 1."""
     gpus: int = 0
+    is_over: bool = False
 
 
 def parse_rule(own: Mapping[str, str]) -> ScaleRule:
@@ -231,20 +232,33 @@ def forget_service(name: str) -> None:
     (service_folder(name) / _RECORD).unlink(missing_ok=True)
 
 
+def is_service(text: str) -> bool:
+    """Whether a service of several replicas, that was not ended, is called so."""
+    return re.fullmatch(SERVICE_NAME, text) is not None and read_service(text) is not None
+
+
 def living_replicas() -> dict[str, list[Replica]]:
     """By service: one's own replicas that are not over, by number."""
-    found: dict[str, list[Replica]] = {}
+    every = all_replicas().items()
+    living = {name: [one for one in each if not one.is_over] for name, each in every}
+    return {name: each for name, each in living.items() if each}
+
+
+def all_replicas() -> dict[str, list[Replica]]:
+    """As `living_replicas`, with those that are over; of one number the newest is last."""
+    found: dict[str, list[tuple[int, int, Replica]]] = {}
     for path in chains_folder().glob(f"*/{CHAIN_RECORD}"):
         record = read_record(path)
-        number, gpus = record.get("replica", ""), record.get("gpus", "")
-        if record.get("service") and number.isdecimal() and over_marker(path.parent) is None:
-            replica = Replica(
-                chain_id=path.parent.name,
-                number=int(number),
-                gpus=int(gpus) if gpus.isdecimal() else 0,
-            )
-            found.setdefault(record["service"], []).append(replica)
-    return {name: sorted(each, key=lambda one: one.number) for name, each in found.items()}
+        if "replica" not in record:
+            continue
+        number, gpus, at_s = (int(record.get(key) or 0) for key in ("replica", "gpus", "submitted"))
+        is_over = over_marker(path.parent) is not None
+        one = Replica(chain_id=path.parent.name, number=number, gpus=gpus, is_over=is_over)
+        found.setdefault(record["service"], []).append((number, at_s, one))
+    return {
+        name: [one for *_, one in sorted(each, key=lambda it: it[:2])]
+        for name, each in found.items()
+    }
 
 
 @contextmanager

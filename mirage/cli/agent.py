@@ -5,13 +5,15 @@ configuration.
 from __future__ import annotations
 
 import argparse
+from contextlib import nullcontext
 
 from mirage.apps.service import journal_from
 from mirage.cli import serve
 from mirage.config_sources import user_file
-from mirage.daemon.restraint import acting_from
+from mirage.daemon.restraint import Acting, acting_from
 from mirage.domain import ActingMode
 from mirage.user.refused_links import QueuesRefused
+from mirage.user.scaler import scaling
 from mirage.user.service_check import agent_folder, default_agent_store
 from mirage.user.sources import me
 
@@ -25,4 +27,10 @@ def run(args: argparse.Namespace) -> int:
     acting = acting_from(loaded.config.acting, ActingMode.ENFORCE, agent_folder() / "disabled")
     journal = journal_from(loaded.config, default_agent_store())
     queuer = (QueuesRefused(acting),)
-    return serve.run(args, loaded, acting, journal, only_user=me(), socket="", observers=queuer)
+    is_service = not (args.once or args.check or args.print_config)
+    with scaling(lambda: _may_act(acting)) if is_service else nullcontext():
+        return serve.run(args, loaded, acting, journal, only_user=me(), socket="", observers=queuer)
+
+
+def _may_act(acting: Acting) -> bool:
+    return acting.mode is ActingMode.ENFORCE and not acting.disabled()

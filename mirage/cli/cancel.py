@@ -7,10 +7,11 @@ import sys
 from collections.abc import Sequence
 
 from mirage.chain.folder import CANCELLED
+from mirage.chain.service import forget_service, is_service
 from mirage.cli.chain_argument import add_chain
 from mirage.errors import InputError
 from mirage.ports import Cluster
-from mirage.user.chain_names import resolve_chain
+from mirage.user.chain_names import replicas_of, resolve_chains
 from mirage.user.ending import ChainEnding, end_chains, jobs_of, queue
 from mirage.user.folders import name_of
 
@@ -31,8 +32,15 @@ def run(args: argparse.Namespace) -> int:
             "which chains? Give the id of each, as mirage-submit printed it, or --all."
         )
     cluster = queue()
+    services = [text for text in args.chain if is_service(text)]
+    for name in services:  # before its replicas end, so that nothing starts others
+        forget_service(name)
+        print(f"service {name} is cancelled")
+    named = [text for text in args.chain if text not in services or replicas_of(text)]
     chains = (
-        _all(cluster, args.yes) if args.all else list(dict.fromkeys(map(resolve_chain, args.chain)))
+        _all(cluster, args.yes)
+        if args.all
+        else list(dict.fromkeys(chain for text in named for chain in resolve_chains(text)))
     )
     if not chains:
         return 0

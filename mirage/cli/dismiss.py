@@ -12,7 +12,7 @@ from mirage.daemon.socket import ask
 from mirage.domain import ChainState
 from mirage.errors import ClusterError, InputError
 from mirage.figures.words import listed
-from mirage.user.chain_names import resolve_chain
+from mirage.user.chain_names import resolve_chains
 from mirage.user.service_check import socket_path
 from mirage.user.sources import find_chains, me
 
@@ -27,7 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.all == bool(args.chain):
         raise InputError("which chains? Give the id or name of each, or --all.")
-    chains = _all_over() if args.all else list(dict.fromkeys(map(resolve_chain, args.chain)))
+    chains = (
+        _all_over() if args.all else [each for text in args.chain for each in resolve_chains(text)]
+    )
     for chain in chains:
         if not _is_over(chain):
             raise InputError(f"chain {chain} is not over. To end it: mirage cancel {chain}")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Sequence
 
 from mirage.chain.folder import DONE, chain_folder, read_then
+from mirage.chain.service import forget_service, is_service
 from mirage.cli.chain_argument import add_chain
 from mirage.errors import InputError
-from mirage.user.chain_names import resolve_chain
+from mirage.user.chain_names import resolve_chains
 from mirage.user.ending import end_chains, queue
 
 
@@ -17,15 +19,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    chain = resolve_chain(args.chain) if args.chain else os.environ.get("MIRAGE_CHAIN_ID")
-    if not chain:
+    name = args.chain or os.environ.get("MIRAGE_CHAIN_ID")
+    if not name:
         raise InputError(
             "which chain? Give its id, as mirage-submit printed it, or run this inside a link's"
             " job."
         )
-    ended = end_chains(queue(), [chain], DONE, "said to be done by its owner", running_too=False)[
-        chain
-    ].jobs
+    chains = resolve_chains(name) if args.chain else [name]
+    if is_service(name):
+        forget_service(name)
+        print(f"service {name} is done")
+    found = end_chains(queue(), chains, DONE, "said to be done by its owner", running_too=False)
+    for chain, ending in found.items():
+        _show(chain, ending.jobs)
+    return 0
+
+
+def _show(chain: str, ended: Sequence[int]) -> None:
     gone = (
         f"; cancelled successor{'s' if len(ended) > 1 else ''} {', '.join(map(str, ended))}"
         if ended
@@ -37,4 +47,3 @@ def run(args: argparse.Namespace) -> int:
             f"{f'job {then.job_id}' if then.job_id else 'to be queued by its last link'} follows"
             f" it: {then.script}"
         )
-    return 0

@@ -9,6 +9,7 @@ import re
 from rich.markup import escape
 
 from mirage.chain.tag import MAX_JOB_ID
+from mirage.cli.chain_argument import for_each_replica
 from mirage.cli.table import console, when
 from mirage.errors import InputError
 from mirage.user.chain_names import resolve_chain
@@ -24,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="output as JSON (docs/cli.md)")
 
 
+@for_each_replica("job", alone="json")
 def run(args: argparse.Namespace) -> int:
     found = find_explanation(_job(args.job))
     if args.json:

@@ -11,7 +11,7 @@ from mirage.chain.length import (
     in_words,
 )
 from mirage.chain.tag import MAX_SEGMENTS, parse_tag
-from mirage.cli.chain_argument import add_chain
+from mirage.cli.chain_argument import add_chain, for_each_replica
 from mirage.domain import Job
 from mirage.errors import InputError
 from mirage.user.chain_names import resolve_chain
@@ -55,6 +55,7 @@ def _time(text: str) -> tuple[bool, int]:
     return text.startswith("+"), seconds
 
 
+@for_each_replica("chain")
 def run(args: argparse.Namespace) -> int:
     args.chain = resolve_chain(args.chain)
     chain = Steering.of(args.chain)

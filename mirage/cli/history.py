@@ -12,7 +12,7 @@ from rich.markup import escape
 from mirage.cli.chain_argument import add_chain
 from mirage.cli.table import console, costs_table, duration, heading, remarks, wanted_words
 from mirage.daemon.report import SHOWN, is_news
-from mirage.user.chain_names import resolve_chain
+from mirage.user.chain_names import resolve_chains
 from mirage.user.sources import find_chains
 
 
@@ -23,7 +23,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    reports, _note = find_chains(resolve_chain(args.chain) if args.chain else None)
+    asked = resolve_chains(args.chain) if args.chain else []
+    reports, _note = find_chains(asked[0] if len(asked) == 1 else None)
+    if asked:
+        reports = [report for report in reports if report["chain"] in asked]
     if not (args.all or args.chain):
         reports = [report for report in reports if is_news(report, time.time())]
     summaries = [report | {"totals": _totals(report)} for report in reports]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from mirage.cli.chain_argument import add_chain
+from mirage.cli.chain_argument import add_chain, for_each_replica
 from mirage.errors import InputError
 from mirage.user.chain_names import own_folder, resolve_chain
 from mirage.user.output import ChainOutput, follow
@@ -28,6 +28,7 @@ def _segment(text: str) -> int:
     return int(text)
 
 
+@for_each_replica("chain", alone="follow")
 def run(args: argparse.Namespace) -> int:
     args.chain = resolve_chain(args.chain)
     folder = own_folder(args.chain)

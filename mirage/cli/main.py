@@ -25,6 +25,7 @@ GROUPS = {
         "history": "what each handover of your chains cost",
         "wait": "until a chain is over; exit code 0 if it is done",
         "extend": "give a chain more links, or fewer",
+        "scale": "how many replicas a service has, by number or by load",
         "pause": "keep a chain's next link from starting, until resume",
         "resume": "let a paused chain go on",
         "done": "say that a chain's work is done: its successors go, the running link may finish",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from mirage.cli.chain_argument import add_chain
+from mirage.cli.chain_argument import add_chain, for_each_replica
 from mirage.domain import JobState
 from mirage.errors import InputError
 from mirage.user.chain_names import resolve_chain
@@ -24,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+@for_each_replica("chain")
 def run(args: argparse.Namespace) -> int:
     args.chain = resolve_chain(args.chain)
     chain = Steering.of(args.chain)

@@ -7,7 +7,7 @@ import itertools
 import time
 
 from mirage.chain.folder import is_paused, is_used_up, mark_resumed, over_marker
-from mirage.cli.chain_argument import add_chain
+from mirage.cli.chain_argument import add_chain, for_each_replica
 from mirage.errors import InputError
 from mirage.user.chain_names import resolve_chain
 from mirage.user.ending import ROUNDS
@@ -18,6 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_chain(parser)
 
 
+@for_each_replica("chain")
 def run(args: argparse.Namespace) -> int:
     args.chain = resolve_chain(args.chain)
     chain = Steering.of(args.chain)

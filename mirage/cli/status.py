@@ -8,12 +8,14 @@ import time
 
 from rich.markup import escape
 
+from mirage.chain.service import is_service
 from mirage.cli.chain_argument import add_chain
-from mirage.cli.table import console, heading, remarks, states_table
+from mirage.cli.table import console, heading, remarks, services_table, states_table
 from mirage.daemon.report import BAD_DAYS, SHOWN, is_news
+from mirage.daemon.services import in_words
 from mirage.domain import ChainState
-from mirage.user.chain_names import resolve_chain
-from mirage.user.sources import Json, find_chains
+from mirage.user.chain_names import resolve_chains
+from mirage.user.sources import Json, find_chains, find_services
 
 MOST_LINKS = 6
 """Of a chain that was not asked for, the last ones."""
@@ -26,26 +28,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    chain_id = resolve_chain(args.chain) if args.chain else None
+    asked = resolve_chains(args.chain) if args.chain else []
+    chain_id = asked[0] if len(asked) == 1 else None
     reports, note = find_chains(chain_id)
+    services = find_services(reports)
+    if len(asked) > 1:
+        reports = [report for report in reports if report["chain"] in asked]
+        services = [row for row in services if row["service"] == args.chain]
+    elif args.chain and not is_service(args.chain):
+        services = []
     if not (args.all or args.chain):
         reports = [report for report in reports if is_news(report, time.time())]
     if args.json:
-        print(json.dumps({"chains": reports, "note": note}, indent=2))
+        print(json.dumps({"services": services, "chains": reports, "note": note}, indent=2))
         return 0
     over = [report for report in reports if ChainState(report["state"]).is_over]
     running = [report for report in reports if report not in over]
-    if not running and not chain_id:
+    for row in services:
+        _show_service(row)
+    if not args.chain:  # each of these has its row
+        running = [report for report in running if not report["replica"]]
+    if not running and not services and not asked:
         console.print("You have no running chain. Start one: mirage-submit SCRIPT")
     for report in running:
-        _show(report, bool(chain_id))
-    if over and not (args.all or chain_id):
+        _show(report, bool(asked))
+    if over and not (args.all or asked):
         console.print(f"[bold]Ended badly within {BAD_DAYS} days[/]")
     for report in over:
-        _show(report, bool(chain_id))
+        _show(report, bool(asked))
     if note:
         console.print(escape(note))
     return 0
+
+
+def _show_service(row: Json) -> None:
+    console.print(f"[bold]service {row['service']}[/] ({escape(row['user'])}): {in_words(row)}")
+    if row["replicas"]:
+        console.print(services_table(row))
+    console.print()
 
 
 def _show(report: Json, asked: bool) -> None:

@@ -78,6 +78,16 @@ def states_table(report: Json, most: int | None = None) -> Table:
     return table
 
 
+def services_table(row: Json) -> Table:
+    """The replicas of a service, one a row, within 80 columns."""
+    table = _table("replica", "chain", "state", "job", "next handover by")
+    for each in row["replicas"]:
+        jobs = " ".join(map(str, each["jobs"])) or "-"
+        named = (f"{row['service']}:{each['number']}", each["chain"], each["stands"])
+        table.add_row(*named, jobs, when(each["next_handover"]))
+    return table
+
+
 def costs_table(report: Json) -> Table:
     """What a chain's handovers cost, one link a row, within 80 columns."""
     table = _table("link", "job", "state", "interrupted", "overlap", "cut short", "released by")

@@ -21,6 +21,7 @@ from mirage.chain.durations import format_duration
 from mirage.cli.table import link_state, when
 from mirage.daemon.attention import Trouble, rank
 from mirage.daemon.report import is_news
+from mirage.daemon.services import in_words, service_rows
 from mirage.domain import ChainState, JobState
 from mirage.errors import MirageError
 from mirage.figures.words import listed, several
@@ -52,7 +53,40 @@ def shown(reports: Sequence[Json], now_s: float, *, show_all: bool) -> list[Json
     those that are news.
     """
     kept = [report for report in reports if show_all or is_news(report, now_s)]
-    return sorted(kept, key=_urgency)
+    return sorted(_folded(kept, now_s), key=_urgency)
+
+
+def _folded(reports: Sequence[Json], now_s: float) -> list[Json]:
+    """The replicas of a service as one: it is called by the service's name, and has all their links."""
+    found: dict[tuple[str, str], list[Json]] = {}
+    for report in reports:
+        service = (report.get("replica") or {}).get("service")
+        found.setdefault((report["user"], service or report["chain"]), []).append(report)
+    return [_service(each, now_s) if each[0].get("replica") else each[0] for each in found.values()]
+
+
+def _service(reports: Sequence[Json], now_s: float) -> Json:
+    by_number = sorted(reports, key=lambda report: report["replica"]["number"])
+    rows = service_rows((report["replica"] for report in by_number), int(now_s))
+    first = min(by_number, key=_urgency)
+    links = [
+        link | {"replica": report["replica"]["number"]}
+        for report in by_number
+        for link in report["links"]
+    ]
+    # the one that ends first is the last that runs, of which the row tells
+    links.sort(key=lambda link: (link["start"] is not None, -(link["expected_end"] or 0)))
+    return first | {
+        "chain": first["replica"]["service"],
+        "name": in_words(rows[0]).partition(",")[0] if rows else first["name"],
+        "links": links,
+        "next": "\n".join(
+            [
+                *map(in_words, rows),
+                *(f"{each['replica']['number']}: {each['next']}" for each in by_number),
+            ]
+        ),
+    }
 
 
 def _urgency(report: Json) -> tuple[int, bool]:
@@ -122,7 +156,7 @@ def link_cells(link: Json) -> list[str]:
     """A row of `LINK_COLUMNS`."""
     costs = (link["interruption_s"], link["overlap_s"])
     return [
-        str(link["segment"]),
+        f"{link['replica']}: {link['segment']}" if "replica" in link else str(link["segment"]),
         str(link["job_id"]),
         link_state(link),
         when(link["start"]),

@@ -8,7 +8,7 @@ import time
 
 from mirage.chain.durations import parse_duration
 from mirage.chain.folder import DONE, chain_folder, over_marker
-from mirage.cli.chain_argument import add_chain
+from mirage.cli.chain_argument import add_chain, for_each_replica
 from mirage.errors import InputError
 from mirage.user.chain_names import resolve_chain
 from mirage.user.slurm_access import adapter_config, slurm_of
@@ -39,6 +39,7 @@ def _duration(text: str) -> int:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
+@for_each_replica("chain")
 def run(args: argparse.Namespace) -> int:
     args.chain = resolve_chain(args.chain)
     folder = chain_folder(args.chain)

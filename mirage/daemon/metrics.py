@@ -21,6 +21,7 @@ from mirage.daemon.connections import BoundedServer, in_background
 from mirage.daemon.drift import DriftKind
 from mirage.daemon.host_names import known_names, only_known
 from mirage.daemon.observers import Observer
+from mirage.daemon.tick import tagged_jobs
 from mirage.domain import Decision, JobState, ReleaseOutcome, Snapshot
 from mirage.elastic.jobs.queue import queued_elastic_jobs
 from mirage.elastic.jobs.request import Role
@@ -54,6 +55,10 @@ class Metrics(Observer):
             "elastic_tasks", "Running tasks of elastic jobs", "role", "share"
         )
         self._elastic_gpus = self._gauge("elastic_gpus", "GPUs of these tasks", "share")
+        self._services = self._gauge(
+            "services", "Services of several replicas: up with one that is ready", "state"
+        )
+        self._replicas = self._gauge("service_replicas", "Replicas of these services", "state")
         self._decisions = self._counter("decisions", "Decisions", "policy", "action")
         self._releases = self._counter("releases", "Releases, by how they came out", "outcome")
         self._interruption_s = self._histogram(
@@ -101,6 +106,20 @@ class Metrics(Observer):
             self._nodes.labels(name).set(nodes)
 
         self._show_elastic(snapshot)
+        self._show_services(snapshot)
+
+    def _show_services(self, snapshot: Snapshot) -> None:
+        stands: dict[tuple[str, str], dict[int, bool]] = {}
+        for job, tag in tagged_jobs(snapshot):
+            if tag.service is not None and tag.replica is not None:
+                replicas = stands.setdefault((job.user, tag.service), {})
+                is_ready = job.state.has_nodes and tag.ready_s != 0
+                replicas[tag.replica] = replicas.get(tag.replica, False) or is_ready
+        self._services.labels("up").set(sum(any(each.values()) for each in stands.values()))
+        self._services.labels("down").set(sum(not any(each.values()) for each in stands.values()))
+        ready = sum(sum(each.values()) for each in stands.values())
+        self._replicas.labels("ready").set(ready)
+        self._replicas.labels("other").set(sum(map(len, stands.values())) - ready)
 
     def _show_elastic(self, snapshot: Snapshot) -> None:
         found = queued_elastic_jobs(snapshot.jobs)

@@ -18,6 +18,7 @@ from mirage.chain.runs import down_s, each_run
 from mirage.chain.serving import Readiness, readiness
 from mirage.daemon.attention import attention, starting_words
 from mirage.daemon.restraint import Code, restraint_in
+from mirage.daemon.services import replica_json
 from mirage.daemon.waiting_reason import (
     AGENT,
     DAEMON,
@@ -108,6 +109,7 @@ def _chain(chain: Chain, store: ChainStore, service: str, decides: bool) -> Json
         "updated": chain.updated_s,
         "penalties": None if chain.penalties == Penalties() else asdict(chain.penalties),
         "service": _service(chain, links),
+        "replica": replica_json(chain, links, int(time.time())),
         "links": [
             _link(link, chain)
             | _costs(costs[link.job_id], down_s(link))

@@ -247,6 +247,10 @@ def set_comment(job_id: int, comment: str) -> list[str]:
     return ["scontrol", "update", f"JobId={job_id}", f"Comment={comment}"]
 
 
+def set_limit(job_id: int, minutes: int) -> list[str]:
+    return ["scontrol", "update", f"JobId={job_id}", f"TimeLimit={minutes}"]
+
+
 def _scontrol_jobs(verb: str, job_ids: Collection[int]) -> list[list[str]]:
     ids = sorted(set(job_ids))
     return [

@@ -164,6 +164,12 @@ class CommandCluster(Cluster, JobMover):
         """Replaces a job's whole comment."""
         self._each([argv.set_comment(job_id, comment)])
 
+    def end_within(self, job: Job, grace_s: int, now_s: int) -> None:
+        """Lowers a running job's time limit, so that Slurm ends it after the grace."""
+        run_s = now_s - (job.start_s or now_s) + grace_s
+        if job.time_limit_s is None or run_s < job.time_limit_s:
+            self._write(argv.set_limit(job.job_id, -(-run_s // 60)))
+
     def wait_for(self, job_id: int, awaited_id: int) -> None:
         """Lets a pending job wait for the good end of another, in place of what it waited for."""
         self._write(argv.wait_for(job_id, awaited_id))

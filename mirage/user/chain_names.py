@@ -16,6 +16,7 @@ from mirage.chain.folder import (
     queued_jobs,
     read_record,
 )
+from mirage.chain.service import Replica, all_replicas
 from mirage.domain import ChainState
 from mirage.errors import InputError, StoreError
 from mirage.user.folders import chain_ids, name_in
@@ -54,9 +55,32 @@ def resolve_chain(text: str) -> str:
     InputError: ``text`` means no chain, several, or one of another cluster; ClusterError: nobody
     knows it, and Slurm can't be asked.
     """
+    name, _, number = text.rpartition(":")
+    if name and number.isdecimal():
+        return _replica(name, int(number))
     chain = _resolved(text)
     refuse_other_cluster(chain)
     return chain
+
+
+def resolve_chains(text: str) -> list[str]:
+    """As `resolve_chain`; of a service of several replicas all of them that are not over."""
+    return [one.chain_id for one in replicas_of(text)] or [resolve_chain(text)]
+
+
+def replicas_of(text: str) -> list[Replica]:
+    """One's own replicas of the service that is called so: those that are not over, else all. Empty:
+    there is no such service.
+    """
+    every = all_replicas().get(text, [])
+    return [one for one in every if not one.is_over] or every
+
+
+def _replica(name: str, number: int) -> str:
+    found = [one.chain_id for one in replicas_of(name) if one.number == number]
+    if not found:
+        raise InputError(f"{name}:{number}: no service of yours called {name} has such a replica")
+    return found[-1]
 
 
 def own_folder(chain_id: str) -> Path:

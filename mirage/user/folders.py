@@ -218,6 +218,8 @@ def _read(folder: Path, user: str) -> tuple[Chain, list[Link]]:
         segments=int(record["segments"]),
         length=record.get("length", ""),
         mode=Mode(record["mode"]),
+        service=record.get("service"),
+        replica=int(record["replica"]) if "replica" in record else None,
         state=ChainState(state),
         reason=reason,
         created_s=submitted_s,

@@ -16,8 +16,10 @@ from mirage.chain.cluster_name import other_cluster_of
 from mirage.chain.folder import chain_folder, over_marker
 from mirage.chain.pace import shortest_s, too_slow
 from mirage.chain.runs import by_job, link_of_runs
+from mirage.chain.service import read_service, service_names
 from mirage.daemon.reconcile import Reconciler
 from mirage.daemon.report import FRESH_S, chain_reports, explain
+from mirage.daemon.services import no_replica, service_rows
 from mirage.daemon.socket import ask
 from mirage.daemon.waiting_reason import AGENT, DAEMON
 from mirage.daemon.wall_clock import WallClock
@@ -86,6 +88,15 @@ def find_chains(chain_id: str | None = None) -> tuple[list[Json], str]:
         notes += [_age(from_daemon.get("seen"), reports), str(from_daemon.get("notice", ""))]
     notes = [*notes, _pace(reports, from_daemon.get("every_s") if from_daemon else None)]
     return reports, " ".join(filter(None, notes))
+
+
+def find_services(reports: Sequence[Json]) -> list[Json]:
+    """A row for each service of several replicas, of the reports that `find_chains` gave."""
+    records = [record for name in service_names() if (record := read_service(name))]
+    wanted = {record.name: record.wanted for record in records}
+    found = service_rows((report.get("replica") for report in reports), int(time.time()), wanted)
+    asleep = wanted.keys() - {row["service"] for row in found}
+    return [*found, *(no_replica(name, me(), wanted[name]) for name in sorted(asleep))]
 
 
 def _age(seen_s: int | None, reports: Sequence[Json]) -> str:

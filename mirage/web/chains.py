@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from mirage.chain.handoff import Handoff, handoffs
@@ -13,6 +13,8 @@ from mirage.daemon.attention import ChainAlert, Trouble, attention, rank
 from mirage.daemon.dismissed import Dismissed
 from mirage.daemon.report import BAD_DAYS, explanation, what_next
 from mirage.daemon.restraint import Restraint, restraint_in
+from mirage.daemon.services import in_words as in_words_of
+from mirage.daemon.services import replica_json, service_rows
 from mirage.daemon.waiting_reason import DAEMON, let_in_by
 from mirage.domain import USED_UP_EXIT, Action, Chain, Decision, JobState, Link
 from mirage.ports import Store
@@ -41,6 +43,10 @@ class Row:
     attention: ChainAlert | None
     interruption_s: int
     overlap_s: int
+    service: str = ""
+    """Of a service of several replicas: how it stands, in words."""
+    replicas: Sequence[Row] = ()
+    """Their chains; the rest of the row is of the first."""
 
     @property
     def is_alarm(self) -> bool:
@@ -140,7 +146,8 @@ def chain_list(
     found.sort(key=lambda chain: chain.state.is_over)
     troubles = _troubles(found[:MOST_LOOKED_AT], store, window.now_s)
     found.sort(key=lambda chain: _rank(troubles.get((chain.user, chain.chain_id))))
-    page, pages, shown = paged(found, page)
+    page, pages, units = paged(_folded(found), page)
+    shown = [chain for unit in units for chain in unit]
     links = [store.links(chain.user, chain.chain_id) for chain in shown]
     begun_s = min(
         (run.start_s or run.submit_s for own in links for run in each_run(own)),
@@ -151,7 +158,31 @@ def chain_list(
         _row(chain, own, store, window, troubles.get((chain.user, chain.chain_id)))
         for chain, own in zip(shown, links, strict=True)
     ]
-    return List(rows=rows, window=window, total=len(found), page=page, pages=pages)
+    by_key = {(row.chain.user, row.chain.chain_id): row for row in rows}
+    rows = [
+        _unit_row([by_key[chain.user, chain.chain_id] for chain in unit], store, window.now_s)
+        for unit in units
+    ]
+    return List(rows=rows, window=window, total=len(_folded(found)), page=page, pages=pages)
+
+
+def _folded(chains: Sequence[Chain]) -> list[list[Chain]]:
+    """In the same order, the replicas of a service together at the place of the first."""
+    found: dict[tuple[str, str], list[Chain]] = {}
+    for chain in chains:
+        found.setdefault((chain.user, chain.service or chain.chain_id), []).append(chain)
+    return [sorted(each, key=lambda chain: chain.replica or 0) for each in found.values()]
+
+
+def _unit_row(rows: Sequence[Row], store: Store, now_s: int) -> Row:
+    """The row of a chain, or of a service, which is as urgent as its most urgent replica."""
+    if rows[0].chain.service is None:
+        return rows[0]
+    every = [row.chain for row in rows]
+    replicas = [replica_json(each, store.links(each.user, each.chain_id), now_s) for each in every]
+    found = service_rows(replicas, now_s)
+    first = min(rows, key=lambda row: _rank(row.attention))
+    return replace(first, service=in_words_of(found[0]) if found else "over", replicas=rows)
 
 
 def _troubles(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from mirage.chain.progress import ChainProgress, chain_progress
 from mirage.chain.script import AHEAD
+from mirage.chain.service import first_limit_s
 from mirage.chain.tag import MAX_SEGMENTS, ChainTag, format_tag, parse_tag
 from mirage.daemon.cycle import Daemon
 from mirage.daemon.restraint import Acting
@@ -60,6 +61,8 @@ class Scenario:
     """Successors that a chain has in the queue at most."""
     segments: int = MAX_SEGMENTS
     """Links that a chain has at most."""
+    service: str | None = None
+    """The chains are replicas of this service, whose first links end apart; None: each stands alone."""
     partition: str | None = None
     """Of the chains; None: the cluster's default."""
     has_one_user: bool = True
@@ -80,6 +83,17 @@ class Scenario:
     def user(self, chain: str) -> str:
         """Whose chain it is."""
         return USER if self.has_one_user else chain
+
+    def replica(self, chain: str) -> int | None:
+        """Which replica it is, from 1."""
+        return None if self.service is None else list(self.begins_s).index(chain) + 1
+
+    def limit_of(self, tag: ChainTag) -> int:
+        """The time limit of this link."""
+        first_s = None
+        if tag.segment == 1 and tag.replica is not None:
+            first_s = first_limit_s(self.limit_s, tag.replica, self.chains, 2 * self.start_up_s)
+        return self.limit_s if first_s is None else first_s
 
     @property
     def serves_after_s(self) -> int | None:
@@ -229,6 +243,8 @@ class ChainJobs:
             mode=self._scenario.mode,
             penalties=self._scenario.penalties,
             time_min_s=self._scenario.time_min_s or 0,
+            service=self._scenario.service,
+            replica=self._scenario.replica(chain),
             handover_s=self._scenario.serves_after_s,
         )
         self._queued[chain], self._running[chain] = [], []
@@ -261,7 +277,7 @@ class ChainJobs:
         job_id = self._simulator.submit(
             JobSpec(
                 self._scenario.link_nodes,
-                self._scenario.limit_s,
+                self._scenario.limit_of(tag),
                 self._scenario.run_s,
                 user=self._scenario.user(tag.chain_id),
                 partition=self._scenario.partition,

@@ -95,7 +95,8 @@ def _weighed(observation: Observation, forecast: Forecast | None) -> Advice:
     assert length_s is not None
     # A predecessor that waits itself has its whole run before it, if it starts now.
     ends = observation.ends or ((length_s, 1.0),)
-    lefts_s = [(end_s - observation.handover_s, share) for end_s, share in ends]
+    until_s = observation.handover_s + observation.earlier_s
+    lefts_s = [(end_s - until_s, share) for end_s, share in ends]
     release, why = _choice(observation, forecast, lefts_s, length_s)
     return Advice(
         action=Action.RELEASE if release else Action.WAIT,
@@ -114,6 +115,7 @@ def _choice(
     """Whether it is released now, and why. ``lefts_s``: until it must have started."""
     law = WaitLaw(MARGIN * forecast.law.waits_s, forecast.law.shares)
     remaining_s = length_s if observation.remaining_s is None else observation.remaining_s
+    remaining_s -= observation.earlier_s
     allowed_s = (1 - (observation.uptime or 0)) * length_s
     if remaining_s <= LATEST * length_s and forecast.law.quantile(0.9) > MANY * allowed_s:
         return True, f"Waits may grow, and its predecessor has {LATEST:.0%} of its run left at most"

@@ -255,3 +255,30 @@ def test_a_link_that_left_for_its_successor_is_handed_over(
     record = {"asked": asked, "gone": gone, "successor": more.pop("successor", 102)}
     ended = link(1, "COMPLETED", handover=record, nodes=1, submit=0) | more
     assert link_cells(ended)[2] == link_state(ended) == said
+
+
+def test_the_replicas_of_a_service_are_one_row() -> None:
+    """The row tells of the link that hands over first; below it all links are shown."""
+
+    def replica(number: int, end_s: int) -> Json:
+        job = link(1, "RUNNING", start=NOW - H, expected_end=end_s, job_id=10 * number)
+        stands = {
+            "service": "llm",
+            "user": "alice",
+            "number": number,
+            "chain": f"r{number}",
+            "state": "active",
+            "stands": "ready",
+            "jobs": [10 * number],
+            "next_handover": end_s,
+            "served": [[NOW - H, None]],
+        }
+        return chain(f"r{number}", links=[job], replica=stands)
+
+    rows = shown([replica(2, NOW + H), replica(1, NOW + 3 * H), chain("solo")], NOW, show_all=False)
+    assert [row["chain"] for row in rows] == ["llm", "solo"]
+    cells = [cell.plain for cell in chain_cells(rows[0], NOW)]
+    assert cells[1:4] == ["llm", "alice", "2 of 2 replicas ready"]
+    assert cells[6:8] == ["20", "1 h"]
+    assert {link_cells(each)[0] for each in rows[0]["links"]} == {"1: 1", "2: 1"}
+    assert "up 100.00% (all of them: 100.00%)" in chain_words(rows[0])

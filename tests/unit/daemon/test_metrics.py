@@ -114,6 +114,29 @@ def busy() -> Metrics:
     return metrics
 
 
+def test_services_are_counted_by_whether_a_replica_is_ready() -> None:
+    words = "mirage/1 chain=abcdef{} seg=1/9 mode=service ei=1 eo=1 svc={} rep={} ready={}"
+    jobs = [
+        Job(
+            job_id=number,
+            user="ada",
+            partition="gpu",
+            state=JobState.RUNNING,
+            nodes=1,
+            submit_s=0,
+            comment=words.format(number, service, number, ready_s),
+        )
+        for number, service, ready_s in ((1, "llm", 0), (2, "llm", 7), (3, "db", 0))
+    ]
+    metrics = Metrics("enforce", "quantile")
+    metrics.queue_read(Snapshot(at_s=1000, jobs=tuple(jobs), nodes=()))
+    found = scraped(metrics)
+    assert found["mirage_services", (("state", "up"),)] == 1
+    assert found["mirage_services", (("state", "down"),)] == 1
+    assert found["mirage_service_replicas", (("state", "ready"),)] == 1
+    assert found["mirage_service_replicas", (("state", "other"),)] == 2
+
+
 def scraped(metrics: Metrics) -> dict[tuple[str, Labels], float]:
     with (
         exposed(metrics, "127.0.0.1:0") as port,

@@ -557,3 +557,43 @@ def test_the_store_keeps_the_lead_of_a_link(store):
         store.save_link(action.link)
     assert [link.lead_s for link in store.links("alice", "chain1")] == [LEAD_S, LEAD_S]
     assert store.links("alice", "chain1")[0].expected_end_s == 8000 + 3600 - LEAD_S - 60
+
+
+def replica(number, start_s, ready_s=8000):
+    """The two links of a replica, of which the first runs; its jobs are `number`0 and `number`1."""
+    words = {"mode": Mode.SERVICE, "penalties": Penalties(), "service": "llm", "replica": number}
+    first = replace(tag(1, chain=f"chain{number}"), **words, ready_s=ready_s)
+    second = replace(tag(2, 10 * number, chain=f"chain{number}"), **words, ready_s=0)
+    return (
+        running(10 * number, start_s=start_s, comment=format_tag(first)),
+        waiting(10 * number + 1, predecessor=10 * number, comment=format_tag(second)),
+    )
+
+
+def test_replicas_that_end_together_are_to_hand_over_one_after_the_other(store):
+    policy = Always(Action.WAIT)
+    jobs = [job for number in (1, 2, 3) for job in replica(number, 8000)]
+    step([*jobs, *replica(4, 9800)], store, policy)
+    told = {each.predecessor.job_id: each.earlier_s for each in policy.given}
+    assert told == {10: 0, 20: 450, 30: 900, 40: 0}, "an eighth of a link of an hour apart"
+    assert not any(each.is_only_replica for each in policy.given)
+
+
+def test_a_replica_knows_whether_it_is_the_only_one_that_serves(store):
+    policy = Always(Action.WAIT)
+    step([*replica(1, 8000), *replica(2, 9000, ready_s=0)], store, policy)
+    told = {each.predecessor.job_id: each.is_only_replica for each in policy.given}
+    assert told == {10: True, 20: False}
+
+
+def test_a_service_of_another_user_or_name_moves_nothing(store):
+    policy = Always(Action.WAIT)
+    other = [replace(job, user="bob") for job in replica(2, 8000)]
+    step([*replica(1, 8000), *other], store, policy)
+    assert [each.earlier_s for each in policy.given] == [0, 0]
+
+
+def test_the_store_keeps_which_replica_a_chain_is(store):
+    carry_out(step(list(replica(3, 8000)), store), store)
+    chain = store.chain("alice", "chain3")
+    assert (chain.service, chain.replica) == ("llm", 3)

@@ -78,6 +78,13 @@ def test_a_longer_start_up_comes_earlier():
     assert advice.expected_interruption_s == 0
 
 
+def test_a_replica_hands_over_earlier_where_another_one_ends_at_that_time():
+    waits = [sample(50 * MINUTE)] * 9
+    at = service(2 * HOUR, waits)
+    assert not released(at)
+    assert released(replace(at, earlier_s=HOUR))
+
+
 def idle(remaining_s, waits):
     """Two nodes are free and nobody queues."""
     at = service(remaining_s, waits)

@@ -222,6 +222,20 @@ def test_chains_that_ended_badly_lately_are_shown_with_the_active_ones(store: Sq
     assert not dismissed.has(replace(bad, updated_s=NOW + 1)), "it went on and ended again"
 
 
+def test_the_replicas_of_a_service_are_one_row() -> None:
+    store = SqlStore.open("sqlite://")
+    for number in (2, 1, 3):
+        user = "bea" if number == 3 else "ada"
+        chain = replace(CHAIN, chain_id=f"r{number}", user=user, service="llm", replica=number)
+        store.save_chain(replace(chain, mode=Mode.SERVICE, created_s=NOW - number))
+        store.save_link(replace(link(1, -3, None), chain_id=f"r{number}", user=user, job_id=number))
+    found = chain_list(store, None, Window.of_days(2, NOW), 1, all_states=True)
+    assert found.total == 2
+    (ada,) = [row for row in found.rows if row.chain.user == "ada"]
+    assert [row.chain.chain_id for row in ada.replicas] == ["r1", "r2"]
+    assert ada.service.startswith("2 of 2 replicas ready")
+
+
 def test_a_list_is_read_page_by_page() -> None:
     assert paged([], 3) == (1, 1, [])
     assert paged(range(120), 3) == (3, 3, range(100, 120))
