@@ -20,6 +20,7 @@ from mirage.gateway.haproxy import HAProxy
 from mirage.gateway.nginx import Nginx
 from mirage.gateway.proxy_config import haproxy_config, nginx_config
 from mirage.gateway.tokens import Tokens, make_token
+from mirage.user.scaler import scaling
 
 PORT = 8080
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -99,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
             print(_config(args, name, port), end="")
         return 0
     gateways = [_gateway(args, name, port) for name, port in named]
-    with ending_on_sigterm():
+    with ending_on_sigterm(), scaling(lambda: True):
         asyncio.run(_together(gateways))
     return 0
 

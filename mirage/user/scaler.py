@@ -18,11 +18,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from typing import Any
 from urllib.error import URLError
 from urllib.parse import quote
 from urllib.request import urlopen
 
+from mirage.chain.demand import Demand, read_demand
 from mirage.chain.folder import (
     CHAIN_RECORD,
     FAILED,
@@ -32,7 +32,6 @@ from mirage.chain.folder import (
     read_record,
 )
 from mirage.chain.service import (
-    DEMAND,
     SCALE,
     ScaleRule,
     ServiceRecord,
@@ -53,8 +52,6 @@ MEASURE_S = 10
 """A command or a query may take so long."""
 MOST_BYTES, MOST_PRINTED = 1 << 20, 1 << 10
 """Of an answer of Prometheus, and of what a command prints."""
-STALE_S = 60
-"""The gateway's counts are unknown once they are older."""
 AFTER_FAILURE_S = 600
 """So long after a replica failed no further one is started."""
 
@@ -102,12 +99,13 @@ def _scale(record: ServiceRecord, now_s: int) -> list[str]:
     if any(is_paused(chain_folder(one.chain_id)) for one in living):
         raise NoLoad("it is paused")
     state = read_state(record.name)
-    demand = _demand(record.name, now_s)
+    demand = read_demand(record.name)
+    demand = demand if demand and demand.is_fresh(now_s) else None
     load = _load(record, demand, state.requests)
-    need = need_of(record.rule, load, int(demand.get("waiting", 0)))
+    need = need_of(record.rule, load, demand.waiting if demand else 0)
     needs = kept_needs([*state.needs, (now_s, need)], record.rule.quiet_s)
     wanted = wanted_replicas(record.rule, needs, len(living))
-    requests = int(demand["requests"]) if "requests" in demand else state.requests
+    requests = demand.requests if demand else state.requests
     seen = ScaleState(at_s=now_s, load=load, wanted=wanted, requests=requests, needs=needs)
     if wanted > len(living) and (why := _lately_failed(record.name, now_s)):
         seen.problem = why
@@ -149,33 +147,19 @@ def wanted_replicas(rule: ScaleRule, needs: Sequence[tuple[int, int]], now: int)
     return min(now, max(need for _, need in needs))
 
 
-def _load(record: ServiceRecord, demand: dict[str, Any], before: int | None) -> float:
+def _load(record: ServiceRecord, demand: Demand | None, before: int | None) -> float:
     """Raises NoLoad."""
     rule = record.rule
     if rule.prometheus:
         return _of_prometheus(rule.prometheus, rule.scale_on)
     if rule.scale_on:
         return _of_command(record)
-    if not demand:
+    if demand is None:
         raise NoLoad("no gateway counts its requests: start `mirage gateway`, or give --scale-on")
-    load = float(demand.get("open", 0) + demand.get("waiting", 0))
+    load = float(demand.open + demand.waiting)
     # A request that came and went between two looks is load, too.
-    came = before is not None and demand.get("requests", 0) > before
+    came = before is not None and demand.requests > before
     return max(load, 1.0) if came else load
-
-
-def _demand(name: str, now_s: int) -> dict[str, Any]:
-    """What the gateway counts; empty: none does."""
-    try:
-        found = json.loads((service_folder(name) / DEMAND).read_text())
-        counts = {key: found[key] for key in ("seen_s", "open", "waiting", "requests")}
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise NoLoad(f"its demand.json can't be read: {error!r}") from error
-    if not all(isinstance(each, int | float) for each in counts.values()):
-        raise NoLoad(f"its demand.json has no numbers: {counts}")
-    return counts if abs(now_s - counts["seen_s"]) <= STALE_S else {}
 
 
 def _of_command(record: ServiceRecord) -> float:

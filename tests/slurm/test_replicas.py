@@ -108,6 +108,6 @@ def running(site):
 
 def asked(folder, waiting):
     """What a gateway writes."""
-    counts = {"seen_s": time.time(), "open": 0, "waiting": waiting, "requests": 0, "failed": 0}
+    counts = {"seen_s": time.time(), "since_s": 0, "open": 0, "waiting": waiting, "requests": 0}
     (folder / "demand.json").write_text(json.dumps(counts))
     return True

@@ -104,7 +104,14 @@ def service(rule: ScaleRule) -> None:
 
 
 def demand(at_s: int, **counts: int) -> None:
-    found = {"seen_s": at_s, "open": 0, "waiting": 0, "requests": 0, "failed": 0} | counts
+    found = {
+        "seen_s": at_s,
+        "since_s": at_s,
+        "open": 0,
+        "waiting": 0,
+        "requests": 0,
+        "failed": 0,
+    } | counts
     (service_folder("llm") / "demand.json").write_text(json.dumps(found))
 
 
@@ -225,7 +232,7 @@ def test_without_a_gateway_that_counts_nothing_is_scaled(home: Path) -> None:
     assert "no gateway counts its requests" in read_state("llm").problem
     (service_folder("llm") / "demand.json").write_text("[]")
     scale_once(NOW)
-    assert "can't be read" in read_state("llm").problem
+    assert "no gateway counts its requests" in read_state("llm").problem
 
 
 def test_a_replica_that_failed_is_not_replaced_at_once(home: Path) -> None:
