@@ -97,8 +97,6 @@ def _run(args: argparse.Namespace) -> dict[str, Any]:
         "jobs": found["facts"]["jobs"],
         "days": round(found["facts"]["days"], 1),
         "begins": found["chains"][0]["begins"] if found["chains"] else 0,
-        "headline": found["headline"],
-        "sentences": found["sentences"],
         "steps_s": found["steps_s"],
         "provenance": provenance(
             ["python", "-m", "benchmarks.assess", *sys.argv[1:]],
@@ -281,14 +279,14 @@ def _keep(kept: Path, name: str, figures: dict[str, Any]) -> None:
 def _table(kept: Path) -> str:
     results = json.loads(kept.read_text()) if kept.exists() else {}
     lines = [
-        "| history | jobs | days | wall clock | CPU | memory | begins judged | headline |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| history | jobs | days | wall clock | CPU | memory | begins judged |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name, it in results.items():
         lines.append(
             f"| {name} | {it['jobs']:,} | {it['days']:.0f} | {it['wall_s']:.0f} s at load"
             f" {max(it['load']):.0f} | {it['cpu_s']:.0f} s | {it['peak_mib']} MiB |"
-            f" {it['begins']} | {it['headline']} |"
+            f" {it['begins']} |"
         )
     return "\n".join(lines)
 
