@@ -6,16 +6,11 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import re
 import shutil
-import socket
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
-from urllib.request import urlopen
 
 import pytest
 import torch
@@ -105,7 +100,6 @@ def observer(service):
 ARGS = {
     "train": " --steps 400 --step-s $pace\n",
     "lightning_train": " --steps 200 --step-s $pace\n",
-    "serve": " --host 127.0.0.1\n",
 }
 
 
@@ -241,42 +235,6 @@ def test_lightning_requeues_itself_and_its_successor_goes_on_from_what_it_saved(
     assert told["links"][0]["end"] - told["links"][0]["start"] > 0
 
 
-def test_a_service_hands_its_port_over_without_a_lost_request(site, run, tmp_path):
-    weights = io.BytesIO()
-    torch.save(torch.nn.Linear(8, 1).state_dict(), weights)
-    model = site.home(ALICE) / "run" / "model.pt"
-    model.write_bytes(hashlib.sha256(weights.getvalue()).digest() + weights.getvalue())
-    serve = run("--segments=2", "--mode=service", command="exec python3 serve.py")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    relay = site.start(
-        ALICE,
-        "python3",
-        str(EXAMPLES / "relay.py"),
-        str(port),
-        str(serve.folder),
-        log=tmp_path / "relay.log",
-    )
-    client = Client(f"http://127.0.0.1:{port}/predict?x=1,2,3,4,5,6,7,8")
-    try:
-        serve.wait_for("serve 1")
-        client.start()
-        until(lambda: client.jobs == [serve.jobs[0]], 30, "answers of the first replica")
-        serve.let_in(2)
-        serve.wait_for("left 1")
-        until(lambda: site.state(serve.jobs[0]) == "COMPLETED", 30, "the first replica to end")
-        until(lambda: client.jobs[-1] == serve.jobs[1], 30, "answers of the second replica")
-    finally:
-        client.stop()
-        relay.terminate()
-        relay.wait(10 * BUSY)
-    assert client.errors == []
-    assert client.jobs == serve.jobs  # first the one and then the other, never back
-    assert serve.journal() == ["serve 1", "serve 2", "left 1"]
-    print(f"{client.count} requests, the slowest {client.slowest_s:.3f} s")
-
-
 def test_submitits_result_is_that_of_all_links(site, path, observer, tmp_path):
     folder, log = site.home(ALICE) / "run", tmp_path / "submitit.log"
     shutil.rmtree(folder, ignore_errors=True)
@@ -340,31 +298,3 @@ def snakemake(site, path, code: int) -> tuple[subprocess.CompletedProcess, Path]
     words = ["-m", "snakemake", "--snakefile", snakefile, "--cores=1"]
     environment = ["env", "-C", str(folder), f"PYTHONPATH={path}"]
     return site.run(ALICE, *environment, PYTHON, *words, check=False, timeout_s=300), folder
-
-
-class Client(threading.Thread):
-    """Asks without pause."""
-
-    def __init__(self, url: str) -> None:
-        super().__init__(daemon=True)
-        self.url, self.jobs, self.errors, self.count, self.slowest_s = url, [], [], 0, 0.0
-        self._stop_asked = threading.Event()
-
-    def run(self) -> None:
-        while not self._stop_asked.wait(0.01):
-            began = time.monotonic()
-            try:
-                with urlopen(self.url, timeout=30) as answer:
-                    job = int(json.load(answer)["job"])
-            except (OSError, ValueError) as error:
-                self.errors.append(repr(error))
-                continue
-            self.count += 1
-            self.slowest_s = max(self.slowest_s, time.monotonic() - began)
-            if self.jobs[-1:] != [job]:
-                self.jobs.append(job)
-
-    def stop(self) -> None:
-        self._stop_asked.set()
-        if self.is_alive():
-            self.join(40)

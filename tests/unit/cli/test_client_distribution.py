@@ -95,7 +95,7 @@ def test_verbs_for_chains_need_nothing_else(client: Path) -> None:
 
 def test_it_brings_the_examples_that_the_pages_name(client: Path) -> None:
     (folder,) = client.glob("*.data/data/share/mirage/examples")
-    assert {"handover.py", "train.sbatch", "serve.py"} <= {path.name for path in folder.iterdir()}
+    assert {"handover.py", "train.sbatch", "chat.py"} <= {path.name for path in folder.iterdir()}
 
 
 def test_its_manual_and_completion_are_of_its_own_verbs(tmp_path: Path) -> None:
