@@ -8,19 +8,21 @@ import json
 import os
 import pwd
 import re
+import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from mirage.chain.folder import CHAIN_RECORD, chains_folder, is_chain_id, over_marker, read_record
 from mirage.chain.service import read_service
-from mirage.chain.tag import SERVICE_NAME
-from mirage.domain import Mode
+from mirage.chain.tag import SERVICE_NAME, parse_tag
+from mirage.domain import Job, Mode
 from mirage.errors import ClusterError, InputError
 from mirage.user.folders import name_in
 from mirage.user.slurm_access import adapter_config, glance_of
 
 _PREFIX = "endpoint."
+_ASK_EACH_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +58,8 @@ class Service:
         self._chains = chains
         self._records: dict[str, dict[str, str]] = {}
         self._members: list[str] = []
+        self._in_queue: set[str] = set()
+        self._asked_s = -_ASK_EACH_S
 
     def look(self) -> None:
         """Finds its chains anew. InputError: there is none, or two services have this name."""
@@ -65,6 +69,9 @@ class Service:
             key = f"service {of_many}" if of_many else f"chain {chain_id}"
             groups.setdefault(key, []).append(chain_id)
         living = {key: ids for key, ids in groups.items() if any(map(self._lives, ids))}
+        if len(living) > 1:  # jobs that were cancelled one by one leave a chain that is not over
+            queued = self._queued()
+            living = {key: ids for key, ids in living.items() if queued & set(ids)} or living
         if len(living) > 1:
             raise InputError(
                 f"{self.name} means {len(living)} services: {', '.join(sorted(living))}. Requests"
@@ -103,6 +110,18 @@ class Service:
 
     def _lives(self, chain_id: str) -> bool:
         return over_marker(self.folder(chain_id)) is None
+
+    def _queued(self) -> set[str]:
+        """One's chains that have jobs in the queue, as of a minute ago at most; empty: not known."""
+        if time.monotonic() - self._asked_s > _ASK_EACH_S:
+            self._asked_s = time.monotonic()
+            try:
+                jobs = _queue_of(self.owner)
+            except (ClusterError, InputError):
+                return set()
+            tags = [parse_tag(job.comment) for job in jobs]
+            self._in_queue = {tag.chain_id for tag in tags if tag}
+        return self._in_queue
 
     def _of_chain(self, chain_id: str) -> list[Endpoint]:
         folder = self.folder(chain_id)
@@ -156,11 +175,15 @@ def not_running(endpoints: Iterable[Endpoint], owner: str | None = None) -> Coll
     """
     asked = list(endpoints)
     try:
-        queue = glance_of(adapter_config()).queue_of(owner or pwd.getpwuid(os.getuid()).pw_name)
+        running = {job.job_id for job in _queue_of(owner) if job.state.has_nodes}
     except (ClusterError, InputError):
         return []
-    running = {job.job_id for job in queue.jobs if job.state.has_nodes}
     return [endpoint for endpoint in asked if endpoint.job_id not in running]
+
+
+def _queue_of(owner: str | None) -> Iterable[Job]:
+    user = owner or pwd.getpwuid(os.getuid()).pw_name
+    return glance_of(adapter_config()).queue_of(user).jobs
 
 
 def _names_in(folder: Path) -> list[str]:

@@ -6,6 +6,7 @@ import json
 import os
 import pwd
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -21,6 +22,7 @@ from tests.unit.gateway.rig import CHAIN, Server, Site
 @pytest.fixture(autouse=True)
 def no_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verb, "not_running", lambda _found, _owner: [])
+    monkeypatch.setattr("mirage.gateway.endpoints._queue_of", lambda _owner: [])
 
 
 def test_it_prints_where_each_ready_link_is(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,6 +83,19 @@ def test_two_services_of_one_name_are_not_mixed(site: Site) -> None:
     assert [one.port for one in find_service("bbbbbbbb", site.environ).endpoints()] == [7]
     mark_over(other, "cancelled", "by its owner")
     assert find_service("chat", site.environ).endpoints() == []
+
+
+def test_a_chain_without_jobs_is_no_second_service(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`scancel` ended all its jobs, so its folder does not say that it is over."""
+    site.chain("aaaaaaaa")
+    site.chain("bbbbbbbb")
+    site.ready(7, chain_id="bbbbbbbb")
+    comment = "mirage/1 chain=bbbbbbbb seg=1/9 mode=service ei=1 eo=1 ready=0"
+    queue = [SimpleNamespace(comment=comment)]
+    monkeypatch.setattr("mirage.gateway.endpoints._queue_of", lambda _owner: queue)
+    assert [one.port for one in find_service("chat", site.environ).endpoints()] == [7]
 
 
 def test_training_chains_are_no_services(site: Site) -> None:
