@@ -9,6 +9,7 @@ import os
 import socket
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -150,7 +151,10 @@ class Running:
         wait_until(lambda: words in "\n".join(self.said), f"{words} in {self.said}")
 
     def demand(self) -> dict[str, float]:
-        return dict(json.loads((self.folder / "demand.json").read_text()))
+        try:
+            return defaultdict(float, json.loads((self.folder / "demand.json").read_text()))
+        except FileNotFoundError:  # it has just begun
+            return defaultdict(float)
 
     def stop(self) -> None:
         assert self._task
