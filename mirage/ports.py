@@ -125,10 +125,7 @@ class Clock(Protocol):
 
 
 class ChainStore(Protocol):
-    """The part of a Store that is needed to follow chains and to tell of them. Raises StoreError.
-
-    `store/memory.py` has just this, for commands that are to be fast.
-    """
+    """The part of a Store that is needed to follow chains and to tell of them. Raises StoreError."""
 
     def transaction(self) -> AbstractContextManager[None]:
         """All writes inside are committed together, or none is."""
@@ -167,7 +164,8 @@ class ChainStore(Protocol):
 
 
 class Store(ChainStore, Protocol):
-    """What must outlive the daemon. Adapter: `store/repository.py`. Raises StoreError.
+    """What a cycle reads and writes. Adapters: `store/repository.py`, and `store/memory.py` where
+    nobody reads it afterwards. Raises StoreError.
 
     Writes outside `transaction()` are committed at once.
     """
@@ -199,6 +197,10 @@ class Store(ChainStore, Protocol):
         """Oldest first."""
 
     def drop_steps(self, before_s: int) -> None: ...
+
+
+class LastingStore(Store, Protocol):
+    """One that outlives the service. Adapter: `store/repository.py`."""
 
     def prune(self, decisions_before_s: int, chains_before_s: int, limit: int = ...) -> int:
         """Forgets old decisions, and old chains that are over: at most ``limit`` of each. Returns

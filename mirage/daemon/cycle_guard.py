@@ -13,7 +13,7 @@ from mirage.daemon.cycle import Daemon
 from mirage.daemon.drift_alarm import DriftAlarm
 from mirage.daemon.observers import Observer
 from mirage.errors import MirageError, StoreError
-from mirage.ports import Clock, Store
+from mirage.ports import Clock, LastingStore
 from slurm_sim.seconds import DAY_S
 
 log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ class CycleGuard:
     def __init__(
         self,
         daemon: Daemon,
-        store: Store,
+        store: LastingStore,
         clock: Clock,
         retention: RetentionConfig,
         *,

@@ -13,10 +13,10 @@ from mirage.daemon.cycle import Daemon
 from mirage.daemon.restraint import Acting
 from mirage.domain import HANDOVER_S, ActingMode, Link, Mode, Penalties
 from mirage.models.shipped import shipped
-from mirage.ports import Policy
+from mirage.ports import Policy, Store
 from mirage.provision.chains.workload import other_jobs
 from mirage.slurm.simulated import SimulatedClock, SimulatedCluster
-from mirage.store.repository import SqlStore
+from mirage.store.memory import MemoryStore
 from slurm_sim import ClusterConfig, JobRecord, JobSpec, Simulator
 from slurm_sim.clusters import read_cluster
 from slurm_sim.seconds import DAY_S, HOUR_S
@@ -159,7 +159,7 @@ def run_chains(
     """
     simulator = (make_cluster or busy_cluster)(scenario)
     policy = make_policy(simulator)
-    store = SqlStore.open("sqlite://")
+    store = MemoryStore()
     daemon = _warm_daemon(scenario, simulator, store, policy)
     jobs = ChainJobs(scenario, simulator)
     queue = []
@@ -184,9 +184,7 @@ def run_chains(
         jobs.run_until(simulator.now_s + POLL_S)
 
 
-def _warm_daemon(
-    scenario: Scenario, simulator: Simulator, store: SqlStore, policy: Policy
-) -> Daemon:
+def _warm_daemon(scenario: Scenario, simulator: Simulator, store: Store, policy: Policy) -> Daemon:
     """A daemon that has watched the cluster up to the first chain's submission."""
     cluster = SimulatedCluster(simulator, user="mirage", operator=True)
     acting = Acting(mode=ActingMode.ENFORCE)

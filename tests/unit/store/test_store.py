@@ -1,4 +1,6 @@
-"""The contract of ports.Store, on SqlStore in memory, in a file, and on database servers."""
+"""The contract of ports.Store, on dictionaries, and on SqlStore in memory, in a file, and on
+database servers.
+"""
 
 # ruff: noqa: PT012 - the blocks that fail here are transactions of several statements
 
@@ -25,7 +27,7 @@ from mirage.domain import (
     Run,
 )
 from mirage.errors import InputError, StoreError
-from mirage.ports import ChainStore, Store
+from mirage.ports import LastingStore, Store
 from mirage.store import schema, sqlite
 from mirage.store.memory import MemoryStore
 from mirage.store.repository import SqlStore
@@ -68,14 +70,13 @@ def a_decision(successor_id: int = 12, at_s: int = 1000, **changes: object) -> D
 
 
 @pytest.fixture(params=["memory", "file", *SERVERS])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+def lasting(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LastingStore]:
     with fresh_database(request.param, tmp_path) as url, SqlStore.open(url) as opened:
         yield opened
 
 
 @pytest.fixture(params=["dictionaries", "memory", "file", *SERVERS])
-def followed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ChainStore]:
-    """Every store that chains can be followed in."""
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     if request.param == "dictionaries":
         yield MemoryStore()
         return
@@ -98,7 +99,7 @@ class Oops(Exception):
     pass
 
 
-def test_a_chain_comes_back_as_it_was_saved(followed: ChainStore) -> None:
+def test_a_chain_comes_back_as_it_was_saved(store: Store) -> None:
     full = Chain(
         chain_id="c1",
         user="alice",
@@ -112,34 +113,34 @@ def test_a_chain_comes_back_as_it_was_saved(followed: ChainStore) -> None:
         uptime=0.9995,
         handover_s=480,
     )
-    followed.save_chain(full)
-    assert followed.chain("alice", "c1") == full
-    assert followed.chain("bob", "c1") is None
+    store.save_chain(full)
+    assert store.chain("alice", "c1") == full
+    assert store.chain("bob", "c1") is None
 
 
-def test_saving_a_chain_again_replaces_it_and_no_other(followed: ChainStore) -> None:
-    followed.save_chain(a_chain())
-    followed.save_chain(a_chain(user="bob"))
-    followed.save_chain(a_chain(segments=9))
-    assert followed.chain("alice", "c1") == a_chain(segments=9)
-    assert followed.chain("bob", "c1") == a_chain(user="bob")
-    assert len(followed.chains()) == 2
+def test_saving_a_chain_again_replaces_it_and_no_other(store: Store) -> None:
+    store.save_chain(a_chain())
+    store.save_chain(a_chain(user="bob"))
+    store.save_chain(a_chain(segments=9))
+    assert store.chain("alice", "c1") == a_chain(segments=9)
+    assert store.chain("bob", "c1") == a_chain(user="bob")
+    assert len(store.chains()) == 2
 
 
-def test_chains_are_newest_first_and_active_ones_oldest_first(followed: ChainStore) -> None:
+def test_chains_are_newest_first_and_active_ones_oldest_first(store: Store) -> None:
     for number, state in enumerate(
         [ChainState.ACTIVE, ChainState.DONE, ChainState.ACTIVE, ChainState.CANCELLED]
     ):
-        followed.save_chain(
+        store.save_chain(
             a_chain(f"c{number}", ("alice", "bob")[number % 2], created_s=number, state=state)
         )
-    assert [chain.chain_id for chain in followed.chains()] == ["c3", "c2", "c1", "c0"]
-    assert [chain.chain_id for chain in followed.chains("bob")] == ["c3", "c1"]
-    assert [chain.chain_id for chain in followed.active_chains()] == ["c0", "c2"]
+    assert [chain.chain_id for chain in store.chains()] == ["c3", "c2", "c1", "c0"]
+    assert [chain.chain_id for chain in store.chains("bob")] == ["c3", "c1"]
+    assert [chain.chain_id for chain in store.active_chains()] == ["c0", "c2"]
 
 
-def test_a_link_comes_back_as_it_was_saved(followed: ChainStore) -> None:
-    followed.save_chain(a_chain())
+def test_a_link_comes_back_as_it_was_saved(store: Store) -> None:
+    store.save_chain(a_chain())
     full = Link(
         chain_id="c1",
         user="alice",
@@ -164,83 +165,83 @@ def test_a_link_comes_back_as_it_was_saved(followed: ChainStore) -> None:
         dependency="after:11",
         runs=(RUN, RUN._replace(start_s=9, state=JobState.PREEMPTED, ready_s=11, down_s=7)),
     )
-    followed.save_link(full)
-    assert followed.links("alice", "c1") == [full]
-    assert followed.link_of_job(2**26) == full
-    assert followed.link_of_job(1) is None
+    store.save_link(full)
+    assert store.links("alice", "c1") == [full]
+    assert store.link_of_job(2**26) == full
+    assert store.link_of_job(1) is None
 
 
-def test_saving_a_link_again_replaces_it(followed: ChainStore) -> None:
-    followed.save_chain(a_chain())
-    followed.save_link(a_link())
-    followed.save_link(a_link(state=JobState.RUNNING, start_s=7))
-    assert followed.links("alice", "c1") == [a_link(state=JobState.RUNNING, start_s=7)]
+def test_saving_a_link_again_replaces_it(store: Store) -> None:
+    store.save_chain(a_chain())
+    store.save_link(a_link())
+    store.save_link(a_link(state=JobState.RUNNING, start_s=7))
+    assert store.links("alice", "c1") == [a_link(state=JobState.RUNNING, start_s=7)]
 
 
-def test_links_are_by_segment_and_retries_as_submitted(followed: ChainStore) -> None:
-    followed.save_chain(a_chain())
+def test_links_are_by_segment_and_retries_as_submitted(store: Store) -> None:
+    store.save_chain(a_chain())
     for job_id, segment, submit_s in [(14, 2, 300), (13, 3, 400), (12, 2, 200), (11, 1, 100)]:
-        followed.save_link(a_link(job_id, segment=segment, submit_s=submit_s))
-    assert [link.job_id for link in followed.links("alice", "c1")] == [11, 12, 14, 13]
+        store.save_link(a_link(job_id, segment=segment, submit_s=submit_s))
+    assert [link.job_id for link in store.links("alice", "c1")] == [11, 12, 14, 13]
 
 
-def test_open_links_are_those_of_active_chains_whose_job_is_not_over(followed: ChainStore) -> None:
-    followed.save_chain(a_chain("on"))
-    followed.save_chain(a_chain("off", state=ChainState.CANCELLED))
+def test_open_links_are_those_of_active_chains_whose_job_is_not_over(store: Store) -> None:
+    store.save_chain(a_chain("on"))
+    store.save_chain(a_chain("off", state=ChainState.CANCELLED))
     for job_id, state in enumerate(JobState):
-        followed.save_link(a_link(job_id, "on", state=state))
-        followed.save_link(a_link(100 + job_id, "off", state=state))
-    assert {link.state for link in followed.open_links()} == {
+        store.save_link(a_link(job_id, "on", state=state))
+        store.save_link(a_link(100 + job_id, "off", state=state))
+    assert {link.state for link in store.open_links()} == {
         state for state in JobState if not state.is_over
     }
-    assert {link.chain_id for link in followed.open_links()} == {"on"}
+    assert {link.chain_id for link in store.open_links()} == {"on"}
 
 
 def test_a_link_whose_run_was_over_as_slurm_requeued_its_job_is_not_open(
-    followed: ChainStore,
+    store: Store,
 ) -> None:
-    followed.save_chain(a_chain())
-    followed.save_link(a_link(1, state=JobState.REQUEUED, start_s=3, end_s=4))
-    followed.save_link(a_link(2, state=JobState.REQUEUED, runs=(RUN,)))
-    assert [link.job_id for link in followed.open_links()] == [2]
+    store.save_chain(a_chain())
+    store.save_link(a_link(1, state=JobState.REQUEUED, start_s=3, end_s=4))
+    store.save_link(a_link(2, state=JobState.REQUEUED, runs=(RUN,)))
+    assert [link.job_id for link in store.open_links()] == [2]
 
 
-def test_a_job_id_that_slurm_used_twice_means_the_newer_link(followed: ChainStore) -> None:
+def test_a_job_id_that_slurm_used_twice_means_the_newer_link(store: Store) -> None:
     for chain_id, submit_s in [("old", 1), ("new", 2)]:
-        followed.save_chain(a_chain(chain_id))
-        followed.save_link(a_link(11, chain_id, submit_s=submit_s))
-    found = followed.link_of_job(11)
+        store.save_chain(a_chain(chain_id))
+        store.save_link(a_link(11, chain_id, submit_s=submit_s))
+    found = store.link_of_job(11)
     assert found is not None
     assert found.chain_id == "new"
 
 
-def test_a_link_without_its_chain_is_an_error_that_says_so(followed: ChainStore) -> None:
+def test_a_link_without_its_chain_is_an_error_that_says_so(store: Store) -> None:
     with pytest.raises(StoreError, match="A link needs its chain"):
-        followed.save_link(a_link())
-    assert followed.link_of_job(11) is None
+        store.save_link(a_link())
+    assert store.link_of_job(11) is None
 
 
-def test_chains_since_a_time_are_active_or_have_changed(followed: ChainStore) -> None:
+def test_chains_since_a_time_are_active_or_have_changed(store: Store) -> None:
     for name, state, updated_s in [
         ("on", ChainState.ACTIVE, 1),
         ("old", ChainState.DONE, 9),
         ("new", ChainState.DONE, 10),
     ]:
-        followed.save_chain(a_chain(name, state=state, updated_s=updated_s))
-    assert {chain.chain_id for chain in followed.chains(since_s=10)} == {"on", "new"}
+        store.save_chain(a_chain(name, state=state, updated_s=updated_s))
+    assert {chain.chain_id for chain in store.chains(since_s=10)} == {"on", "new"}
 
 
-def test_writes_stay_together_or_none_does(followed: ChainStore) -> None:
-    followed.save_chain(a_chain())
-    with pytest.raises(Oops), followed.transaction():
-        followed.save_chain(a_chain(segments=9))
-        followed.save_link(a_link())
+def test_writes_stay_together_or_none_does(store: Store) -> None:
+    store.save_chain(a_chain())
+    with pytest.raises(Oops), store.transaction():
+        store.save_chain(a_chain(segments=9))
+        store.save_link(a_link())
         raise Oops
-    assert followed.chains() == [a_chain()]
-    assert followed.links("alice", "c1") == []
-    with followed.transaction():
-        followed.save_link(a_link())
-    assert followed.links("alice", "c1") == [a_link()]
+    assert store.chains() == [a_chain()]
+    assert store.links("alice", "c1") == []
+    with store.transaction():
+        store.save_link(a_link())
+    assert store.links("alice", "c1") == [a_link()]
 
 
 def test_decisions_are_newest_first_and_limited(store: Store) -> None:
@@ -310,25 +311,27 @@ def test_steps_are_replaced_read_and_dropped_by_time(store: Store) -> None:
     assert store.steps("cpu", 0) == [(1200, b"other")]
 
 
-def test_names_that_differ_in_case_or_accents_or_a_final_space_are_different(store: Store) -> None:
+def test_names_that_differ_in_case_or_accents_or_a_final_space_are_different(
+    lasting: LastingStore,
+) -> None:
     names = ["alice", "Alice", "alicé", "alice ", "\N{GRINNING FACE}"]
     for number, name in enumerate(names):
-        store.save_chain(a_chain(user=name, created_s=number))
-    assert [chain.user for chain in reversed(store.chains())] == names
+        lasting.save_chain(a_chain(user=name, created_s=number))
+    assert [chain.user for chain in reversed(lasting.chains())] == names
 
 
-def test_a_step_may_be_long(store: Store) -> None:
+def test_a_step_may_be_long(lasting: LastingStore) -> None:
     payload = bytes(range(256)) * 4096
-    store.save_step("gpu", 0, payload)
-    assert store.steps("gpu", 0) == [(0, payload)]
+    lasting.save_step("gpu", 0, payload)
+    assert lasting.steps("gpu", 0) == [(0, payload)]
 
 
-def test_what_is_old_is_pruned_and_the_rest_stays(store: Store) -> None:
+def test_what_is_old_is_pruned_and_the_rest_stays(lasting: LastingStore) -> None:
     for at_s in (1, 2, 3, 100):
-        store.add_decision(a_decision(at_s=at_s))
-    open_intent = store.open_intent(a_decision(at_s=2), 2)
-    done = store.open_intent(a_decision(13, at_s=3), 3)
-    store.close_intent(done, ReleaseOutcome.RELEASED, "", 4)
+        lasting.add_decision(a_decision(at_s=at_s))
+    open_intent = lasting.open_intent(a_decision(at_s=2), 2)
+    done = lasting.open_intent(a_decision(13, at_s=3), 3)
+    lasting.close_intent(done, ReleaseOutcome.RELEASED, "", 4)
     for number, (state, updated_s) in enumerate(
         [
             (ChainState.DONE, 5),
@@ -337,30 +340,32 @@ def test_what_is_old_is_pruned_and_the_rest_stays(store: Store) -> None:
             (ChainState.DONE, 51),
         ]
     ):
-        store.save_chain(a_chain(f"c{number}", state=state, updated_s=updated_s, created_s=number))
-        store.save_link(a_link(number, f"c{number}"))
-    store.save_step("gpu", 1, b"")
-    assert store.prune(100, 51) == 6
-    assert store.prune(100, 51) == 0
-    assert [decision.at_s for decision in store.decisions(12)] == [100, 2]
-    assert store.decisions(13) == []
-    assert store.intents(13) == []
-    assert store.open_intents() == [open_intent]
-    assert [chain.chain_id for chain in store.chains()] == ["c3", "c1"]
-    assert [store.link_of_job(number) is not None for number in range(4)] == [
+        lasting.save_chain(
+            a_chain(f"c{number}", state=state, updated_s=updated_s, created_s=number)
+        )
+        lasting.save_link(a_link(number, f"c{number}"))
+    lasting.save_step("gpu", 1, b"")
+    assert lasting.prune(100, 51) == 6
+    assert lasting.prune(100, 51) == 0
+    assert [decision.at_s for decision in lasting.decisions(12)] == [100, 2]
+    assert lasting.decisions(13) == []
+    assert lasting.intents(13) == []
+    assert lasting.open_intents() == [open_intent]
+    assert [chain.chain_id for chain in lasting.chains()] == ["c3", "c1"]
+    assert [lasting.link_of_job(number) is not None for number in range(4)] == [
         False,
         True,
         False,
         True,
     ]
-    assert store.steps("gpu", 0) == [(1, b"")]
+    assert lasting.steps("gpu", 0) == [(1, b"")]
 
 
-def test_pruning_takes_the_oldest_first_and_few_at_once(store: Store) -> None:
+def test_pruning_takes_the_oldest_first_and_few_at_once(lasting: LastingStore) -> None:
     for at_s in (3, 1, 2):
-        store.add_decision(a_decision(at_s=at_s))
-    assert store.prune(100, 0, limit=2) == 2
-    assert [decision.at_s for decision in store.decisions(12)] == [3]
+        lasting.add_decision(a_decision(at_s=at_s))
+    assert lasting.prune(100, 0, limit=2) == 2
+    assert [decision.at_s for decision in lasting.decisions(12)] == [3]
 
 
 def test_a_transaction_that_fails_leaves_nothing(store: Store) -> None:
@@ -398,23 +403,23 @@ def test_an_inner_transaction_goes_with_the_outer_one(store: Store) -> None:
 
 @pytest.mark.parametrize("nested", [False, True])
 def test_a_failed_write_ends_the_whole_transaction_even_if_its_error_is_caught(
-    store: Store, nested: bool
+    lasting: LastingStore, nested: bool
 ) -> None:
     def fail() -> None:
         if not nested:
-            return store.save_link(a_link(chain_id="missing"))
-        with store.transaction():
-            return store.save_link(a_link(chain_id="missing"))
+            return lasting.save_link(a_link(chain_id="missing"))
+        with lasting.transaction():
+            return lasting.save_link(a_link(chain_id="missing"))
 
-    with pytest.raises(StoreError, match="nothing was written"), store.transaction():
-        store.save_chain(a_chain())
+    with pytest.raises(StoreError, match="nothing was written"), lasting.transaction():
+        lasting.save_chain(a_chain())
         with pytest.raises(StoreError):
             fail()
         with pytest.raises(StoreError):
-            store.save_chain(a_chain("c2"))
-    assert store.chains() == []
-    store.save_chain(a_chain("c3"))
-    assert len(store.chains()) == 1
+            lasting.save_chain(a_chain("c2"))
+    assert lasting.chains() == []
+    lasting.save_chain(a_chain("c3"))
+    assert len(lasting.chains()) == 1
 
 
 def test_a_full_disk_leaves_nothing_of_the_transaction(engine: Engine) -> None:
@@ -430,9 +435,9 @@ def test_a_full_disk_leaves_nothing_of_the_transaction(engine: Engine) -> None:
     assert store.chains() == []
 
 
-def test_a_value_that_no_database_takes_is_a_store_error(store: Store) -> None:
+def test_a_value_that_no_database_takes_is_a_store_error(lasting: LastingStore) -> None:
     with pytest.raises(StoreError):
-        store.save_chain(a_chain(segments=object()))
+        lasting.save_chain(a_chain(segments=object()))
 
 
 def test_a_word_of_a_newer_release_is_a_store_error(engine: Engine) -> None:
@@ -444,41 +449,41 @@ def test_a_word_of_a_newer_release_is_a_store_error(engine: Engine) -> None:
         store.chains()
 
 
-def test_a_reading_thread_never_sees_half_a_transaction(store: Store) -> None:
+def test_a_reading_thread_never_sees_half_a_transaction(lasting: LastingStore) -> None:
     """Nor does it disturb the writer: its writes, in pairs, are all there at the end."""
     reads, written = threading.Event(), threading.Event()
     seen: list[int] = []
 
     def read() -> None:
         while not written.wait(0.001):
-            seen.append(len(store.steps("gpu", 0)))
+            seen.append(len(lasting.steps("gpu", 0)))
             reads.set()
 
     reader = threading.Thread(target=read)
     reader.start()
     assert reads.wait(120)
     for number in range(50):
-        with store.transaction():
-            store.save_step("gpu", 2 * number, b"one")
-            store.save_step("gpu", 2 * number + 1, b"two")
+        with lasting.transaction():
+            lasting.save_step("gpu", 2 * number, b"one")
+            lasting.save_step("gpu", 2 * number + 1, b"two")
     written.set()
     reader.join()
-    assert len(store.steps("gpu", 0)) == 100
+    assert len(lasting.steps("gpu", 0)) == 100
     assert not [count for count in seen if count % 2]
 
 
-def test_two_writing_threads_take_turns(store: Store) -> None:
+def test_two_writing_threads_take_turns(lasting: LastingStore) -> None:
     def write(pool: str) -> None:
         for number in range(30):
-            with store.transaction():
-                store.save_step(pool, number, b"")
+            with lasting.transaction():
+                lasting.save_step(pool, number, b"")
 
     threads = [threading.Thread(target=write, args=(pool,)) for pool in ("gpu", "cpu")]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(store.steps("gpu", 0)) == len(store.steps("cpu", 0)) == 30
+    assert len(lasting.steps("gpu", 0)) == len(lasting.steps("cpu", 0)) == 30
 
 
 def test_what_a_start_and_a_cycle_ask_is_found_by_index(engine: Engine) -> None:
