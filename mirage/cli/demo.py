@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
+import sys
+from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
+from rich.console import Console
 from rich.live import Live
 
 from mirage.chain.progress import ChainProgress
 from mirage.cli.table import console
 from mirage.config import TRAINED, UNTRAINED, PolicyConfig
-from mirage.demo.show import results_table, save_picture, screen, verdict
+from mirage.demo.beside import MakePolicy, run_beside
+from mirage.demo.show import clock, results_table, save_picture, screen, verdict
 from mirage.errors import InputError
 from mirage.models.shipped import shipped
 from mirage.ports import Policy
 from mirage.provision.chains.oracle import OraclePolicy
-from mirage.provision.chains.run import CLUSTER, ChainsResult, RunView, Scenario, run_chains
+from mirage.provision.chains.run import CLUSTER, ChainsResult, RunView, Scenario
 from mirage.provision.policies.goodput import Goodput
 from mirage.provision.policies.registry import make_pair_policy
 from slurm_sim import Simulator
@@ -69,43 +73,43 @@ def _nodes(text: str) -> int:
 
 def run(args: argparse.Namespace) -> int:
     scenario = Scenario(seed=args.seed, link_nodes=args.nodes)
-    reactive, chosen = _policy("reactive", None), _chosen(args.policy, args.model)
-    policies: list[Callable[[Simulator], Policy]] = [
-        lambda _: reactive,
-        lambda _: chosen,
+    chosen = _chosen(args.policy, args.model)  # what is wrong with it is said at once
+    policies: list[MakePolicy] = [
+        partial(_named, "reactive", None),
+        partial(_named, args.policy, args.model),
         OraclePolicy,
     ]
     if not args.json:
         _make_folder(args.out)
-    rows: list[RunView] = []
-    results: list[ChainsResult] = []
-    if not args.json:
         console.print(_introduction(scenario))
-    live = Live(console=console, refresh_per_second=12, transient=False)
-    show = console.is_terminal and not args.json
-
-    def watch(progress: RunView) -> None:
-        rows[len(results) :] = [progress]
-        if show:
-            live.update(screen(scenario, rows))
-
-    if show:
-        live.start()
-    try:
-        for policy in policies:
-            results.append(run_chains(scenario, policy, watch))
-    finally:
-        if show:
-            live.stop()
+    rows = [
+        RunView(policy=name, now_s=0, queued=0, chains=[])
+        for name in ("reactive", chosen.name, "oracle")
+    ]
+    results = _run_shown(scenario, policies, rows, is_quiet=args.json)
     if args.json:
         print(
             json.dumps({result.policy: _figures(scenario, result) for result in results}, indent=2)
         )
         return 0
-    if not show:
-        console.print(screen(scenario, rows))
     _print_results(scenario, results, args.out)
     return 0
+
+
+def _run_shown(
+    scenario: Scenario, policies: Sequence[MakePolicy], rows: list[RunView], *, is_quiet: bool
+) -> list[ChainsResult]:
+    """Shows how far each run is: in a terminal all the time, elsewhere at the end, and each simulated week on stderr."""
+    shown = Console(quiet=True) if is_quiet else console
+    with Live(screen(scenario, rows), console=shown, refresh_per_second=12) as live:
+
+        def watch(place: int, view: RunView) -> None:
+            rows[place] = view
+            live.update(screen(scenario, rows))
+            if not shown.is_terminal and view.now_s % (7 * DAY_S) == 0:
+                print(f"{view.policy}: {clock(view.now_s)}", file=sys.stderr, flush=True)
+
+        return run_beside(scenario, policies, watch)
 
 
 def _print_results(scenario: Scenario, results: list[ChainsResult], out: Path) -> None:
@@ -115,6 +119,10 @@ def _print_results(scenario: Scenario, results: list[ChainsResult], out: Path) -
     save_picture(scenario, results, picture)
     console.print(f"Picture: {picture}")
     console.print("On your own cluster's history: mirage assess --quick --out assessment")
+
+
+def _named(name: str | None, model: str | None, _: Simulator) -> Policy:
+    return _chosen(name, model)
 
 
 def _chosen(name: str | None, model: str | None) -> Policy:

@@ -42,6 +42,7 @@ class Daemon:
         baselines: Sequence[Policy] = (),
         observers: Sequence[Observer] = (),
         quota: ChainQuota | None = None,
+        memory: Memory | None = None,
     ) -> None:
         """``baselines``: policies whose answers the audit log has beside those of ``policy``."""
         self._cluster = cluster
@@ -53,7 +54,7 @@ class Daemon:
         self._baselines = baselines
         self._observers = tuple(observers)
         self._quota = quota or ChainQuota(acting.chains_per_user_per_hour)
-        self._memory = Memory(store)
+        self._memory = memory or Memory(store)
         self._executor = Executor(
             cluster=cluster, store=store, clock=clock, acting=acting, observers=self._observers
         )

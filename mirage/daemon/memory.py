@@ -132,3 +132,10 @@ class Memory:
             except BrokenStep as error:
                 log.warning("pool %s, step of %d: %s", history.pool, at_s, error)
         return len(steps)
+
+
+class UnhashedMemory(Memory):
+    """For simulations: nobody asks later what a decision was made from."""
+
+    def digest(self, pool: str) -> str:  # noqa: ARG002 - the same signature
+        return ""

@@ -61,17 +61,17 @@ def screen(scenario: Scenario, rows: Sequence[RunView]) -> Group:
             until_s = min(row.now_s, begins_s[number] + scenario.lasts_s)
             line.append_text(timeline(links, scenario.warm_up_s, until_s))
             lines.append(line)
-    last = rows[-1]
-    status = Text(
-        f"{' ' * 12}{clock(last.now_s)}   {last.queued} jobs wait for nodes"
-        if not last.done
-        else ""
-    )
+    under_way = [
+        f"{' ' * 12}{row.policy}: {clock(row.now_s)} of {clock(scenario.end_s)},"
+        f" {row.queued} jobs wait for nodes"
+        for row in rows
+        if not row.done
+    ]
     legend = Text.assemble(
         " " * 12, ("█", COLOURS["one"]), " a link runs  ", ("░", COLOURS["none"]), " interrupted  ",
         ("▓", COLOURS["both"]), f" two at once   ({format_duration(CELL_S)} a character)",
     )  # fmt: skip
-    return Group(*lines, legend, status)
+    return Group(*lines, legend, *under_way)
 
 
 def results_table(results: Sequence[ChainsResult]) -> Table:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import cast
 
 from mirage.chain.tag import parse_tag
-from mirage.daemon.memory import Memory
+from mirage.daemon.memory import UnhashedMemory
 from mirage.daemon.restraint import Acting
 from mirage.daemon.tick import Gains, LookUp, Release, SaveLink, TickAction, Wait, link_of, tick
 from mirage.domain import Chain, Link, Snapshot
@@ -45,7 +45,7 @@ class ChainDecisions:
         self._policy, self._acting, self._step_s = policy, acting, step_s
         self._known = DecisionStore(self._cluster)
         self._store = cast(Store, self._known)
-        self._memory = _UnhashedMemory(self._store)
+        self._memory = UnhashedMemory(self._store)
         self._is_warm = False
 
     def links(self, user: str, chain_id: str) -> list[Link]:
@@ -72,13 +72,6 @@ class ChainDecisions:
             self._is_warm = self._memory.warm_up(self._cluster, snapshot)
         self._memory.observe(snapshot)
         return snapshot
-
-
-class _UnhashedMemory(Memory):
-    """Nobody asks later what a decision was made from."""
-
-    def digest(self, pool: str) -> str:  # noqa: ARG002 - the same signature
-        return ""
 
 
 class DecisionStore:

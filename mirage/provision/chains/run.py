@@ -10,6 +10,7 @@ from mirage.chain.script import AHEAD
 from mirage.chain.service import first_limit_s
 from mirage.chain.tag import MAX_SEGMENTS, ChainTag, format_tag, parse_tag
 from mirage.daemon.cycle import Daemon
+from mirage.daemon.memory import UnhashedMemory
 from mirage.daemon.restraint import Acting
 from mirage.domain import HANDOVER_S, ActingMode, Link, Mode, Penalties
 from mirage.models.shipped import shipped
@@ -114,7 +115,7 @@ class Scenario:
 
 @dataclass(kw_only=True)
 class RunView:
-    """What a spectator sees after each simulated hour."""
+    """What a spectator sees after each simulated hour, from the daemon's first look."""
 
     policy: str
     now_s: int
@@ -160,14 +161,16 @@ def run_chains(
     simulator = (make_cluster or busy_cluster)(scenario)
     policy = make_policy(simulator)
     store = MemoryStore()
-    daemon = _warm_daemon(scenario, simulator, store, policy)
+    daemon = _daemon(simulator, store, policy)
     jobs = ChainJobs(scenario, simulator)
     queue = []
+    simulator.run_until(scenario.warm_up_s - scenario.watched_s)
     while True:
         jobs.submit_due()
         daemon.run_cycle()
         waiting = sum(job.eligible_s is not None for job in simulator.pending())
-        queue.append((simulator.now_s, waiting))
+        if simulator.now_s >= scenario.warm_up_s:
+            queue.append((simulator.now_s, waiting))
         done = simulator.now_s >= scenario.end_s
         if done or simulator.now_s % HOUR_S == 0:
             chains = [store.links(scenario.user(chain), chain) for chain in scenario.begins_s]
@@ -184,16 +187,16 @@ def run_chains(
         jobs.run_until(simulator.now_s + POLL_S)
 
 
-def _warm_daemon(scenario: Scenario, simulator: Simulator, store: Store, policy: Policy) -> Daemon:
-    """A daemon that has watched the cluster up to the first chain's submission."""
-    cluster = SimulatedCluster(simulator, user="mirage", operator=True)
-    acting = Acting(mode=ActingMode.ENFORCE)
-    daemon = Daemon(cluster, store, SimulatedClock(simulator), policy, poll_s=POLL_S, acting=acting)
-    simulator.run_until(scenario.warm_up_s - scenario.watched_s)
-    while simulator.now_s < scenario.warm_up_s:
-        daemon.run_cycle()
-        simulator.run_until(simulator.now_s + POLL_S)
-    return daemon
+def _daemon(simulator: Simulator, store: Store, policy: Policy) -> Daemon:
+    return Daemon(
+        SimulatedCluster(simulator, user="mirage", operator=True),
+        store,
+        SimulatedClock(simulator),
+        policy,
+        poll_s=POLL_S,
+        acting=Acting(mode=ActingMode.ENFORCE),
+        memory=UnhashedMemory(store),
+    )
 
 
 def busy_cluster(scenario: Scenario) -> Simulator:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from mirage.chain.handoff import handoffs
-from mirage.cli.demo import _chosen
+from mirage.cli.demo import _chosen, _named
 from mirage.config import GoodputConfig
-from mirage.errors import InputError
+from mirage.demo.beside import run_beside
+from mirage.errors import InputError, MirageError
 from mirage.models.shipped import shipped
+from mirage.ports import Policy
 from mirage.provision.chains.oracle import OraclePolicy
-from mirage.provision.chains.run import CLUSTER, Scenario, run_chains
+from mirage.provision.chains.run import CLUSTER, RunView, Scenario, run_chains
 from mirage.provision.chains.workload import other_jobs
 from mirage.provision.policies.goodput import Goodput
 from mirage.provision.policies.heuristics import Reactive
@@ -113,11 +117,30 @@ def test_after_a_backlog_has_cleared_links_are_not_let_go_for_nothing() -> None:
     assert len(runs_h) <= 16, runs_h
 
 
-def test_an_oracle_is_hardly_interrupted() -> None:
+def test_policies_side_by_side_have_the_results_of_each_alone() -> None:
+    """An oracle is hardly interrupted."""
     small = replace(SMALL, chains=1, lasts_s=DAY_S)
-    oracle = run_chains(small, OraclePolicy, lambda _: None).total()
-    reactive = run_chains(small, lambda _: Reactive(), lambda _: None).total()
-    assert oracle.interrupted_s < reactive.interrupted_s
+    seen: list[list[RunView]] = [[], []]
+    policies = [partial(_named, "reactive", None), OraclePolicy]
+    reactive, oracle = run_beside(small, policies, lambda place, view: seen[place].append(view))
+    assert oracle.total().interrupted_s < reactive.total().interrupted_s
+    alone_views: list[RunView] = []
+    alone = run_chains(small, lambda _: Reactive(), alone_views.append)
+    assert reactive == alone
+    assert seen[0] == alone_views
+    assert seen[0][0].now_s < small.warm_up_s, "a view comes before the first chain does"
+    assert [views[-1].done for views in seen] == [True, True]
+
+
+def dies(_: Simulator) -> Policy:
+    os._exit(3)
+
+
+def test_what_a_run_raises_is_raised_and_its_process_may_die() -> None:
+    with pytest.raises(InputError, match="name its policy"):
+        run_beside(SMALL, [partial(_named, None, "models/x")], lambda *_: None)
+    with pytest.raises(MirageError, match="process of the simulation died"):
+        run_beside(SMALL, [dies], lambda *_: None)
 
 
 def test_a_policy_by_name() -> None:
