@@ -6,11 +6,11 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from rich.console import Console
 from rich.live import Live
 
 from mirage.chain.progress import ChainProgress
@@ -99,17 +99,22 @@ def run(args: argparse.Namespace) -> int:
 def _run_shown(
     scenario: Scenario, policies: Sequence[MakePolicy], rows: list[RunView], *, is_quiet: bool
 ) -> list[ChainsResult]:
-    """Shows how far each run is: in a terminal all the time, elsewhere at the end, and each simulated week on stderr."""
-    shown = Console(quiet=True) if is_quiet else console
-    with Live(screen(scenario, rows), console=shown, refresh_per_second=12) as live:
+    """Shows how far each run is: in a terminal all the time, elsewhere each simulated week."""
+    is_live = console.is_terminal and not is_quiet
+    live = Live(screen(scenario, rows), console=console, refresh_per_second=12)
 
-        def watch(place: int, view: RunView) -> None:
-            rows[place] = view
+    def watch(place: int, view: RunView) -> None:
+        rows[place] = view
+        if is_live:
             live.update(screen(scenario, rows))
-            if not shown.is_terminal and view.now_s % (7 * DAY_S) == 0:
-                print(f"{view.policy}: {clock(view.now_s)}", file=sys.stderr, flush=True)
+        elif view.now_s % (7 * DAY_S) == 0:
+            print(f"{view.policy}: {clock(view.now_s)}", file=sys.stderr, flush=True)
 
-        return run_beside(scenario, policies, watch)
+    with live if is_live else nullcontext():
+        results = run_beside(scenario, policies, watch)
+    if not (is_live or is_quiet):
+        console.print(screen(scenario, rows))
+    return results
 
 
 def _print_results(scenario: Scenario, results: list[ChainsResult], out: Path) -> None:
