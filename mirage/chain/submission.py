@@ -505,9 +505,12 @@ def refuse_twin(settings: ChainSettings) -> None:
             )
 
 
-def reason_of(job_id: int) -> str:
-    """Why a job waits, as squeue names it; empty: it does not wait, or Slurm does not answer."""
-    return (_queue_of(["-j", str(job_id), "-o", "%r"], _REASON_TIMEOUT_S) or "").strip()
+def look_at(job_id: int) -> tuple[str, str, int]:
+    """Why a job waits, as squeue names it, its partition and its nodes; empty and 0: not known."""
+    shown = _queue_of(["-j", str(job_id), "-o", "%D %P %r"], _REASON_TIMEOUT_S) or ""
+    nodes, _, rest = shown.strip().partition(" ")
+    partition, _, reason = rest.partition(" ")
+    return reason, partition, int(nodes) if nodes.isdecimal() else 0
 
 
 def _queue_of(words: Sequence[str], timeout_s: float) -> str | None:

@@ -182,9 +182,9 @@ def _start_chain(request: CommandLine, ask: Ask) -> int:
                 file=sys.stderr,
             )
         print(f"mirage: chain {chain_id}: {in_full(chain.settings, jobs)}", file=sys.stderr)
-        tell_if_it_cannot_start("mirage", chain_id, jobs[0])
+        size = tell_if_it_cannot_start("mirage", chain_id, jobs[0])
         if chain.settings.segments > 1:
-            tell_who_watches("mirage", chain.settings.limit_s)
+            tell_who_watches("mirage", chain.settings.limit_s, *size)
     return 0
 
 

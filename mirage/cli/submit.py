@@ -32,8 +32,8 @@ from mirage.chain.script import ChainSettings, link_command, then_command
 from mirage.chain.service import SERVICE_OPTIONS, script_of_replica
 from mirage.chain.submission import (
     Interruptions,
+    look_at,
     new_chain_id,
-    reason_of,
     refuse_twin,
     run_test_only,
     submit_chain,
@@ -154,21 +154,24 @@ def _submit(request: CommandLine, ask: Ask, words: Sequence[str]) -> int:
     with interruptions.deferred():
         jobs = submit_chain(chain.settings, chain.script, interruptions)
         _show_chain(chain.settings, jobs, "json" in chain.request.own)
-        tell_if_it_cannot_start("mirage-submit", chain.settings.chain_id, jobs[0])
+        size = tell_if_it_cannot_start("mirage-submit", chain.settings.chain_id, jobs[0])
         if chain.settings.segments > 1:
-            tell_who_watches("mirage-submit", chain.settings.limit_s)
+            tell_who_watches("mirage-submit", chain.settings.limit_s, *size)
     return 0
 
 
-def tell_if_it_cannot_start(program: str, chain_id: str, job_id: int) -> None:
-    """One line on the error stream, where Slurm took a first link that no free node would start."""
-    reason = reason_of(job_id)
+def tell_if_it_cannot_start(program: str, chain_id: str, job_id: int) -> tuple[str, int]:
+    """One line on the error stream, where Slurm took a first link that no free node would start.
+    Returns its partition and nodes; empty and 0: not known.
+    """
+    reason, partition, nodes = look_at(job_id)
     if reason and kind_of(reason) is ReasonKind.CANNOT_RUN:
         print(
             f"{program}: note: job {job_id} can't start as it is: Slurm says {reason}. Unless that"
             f" passes: `mirage cancel {chain_id}`, and submit a job that its partition takes.",
             file=sys.stderr,
         )
+    return partition, nodes
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,6 +189,7 @@ class _Service:
                 dismissed=self._dismissed,
                 queue_read_s=lambda: self._daemon.queue_read_s,
                 poll_s=config.poll_s,
+                better_sizes=self._daemon.better_sizes,
             )
             self._stack.enter_context(serving(Path(self._options.socket), source))
         if self._metrics:

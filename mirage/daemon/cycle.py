@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 
 from mirage.daemon.chain_quota import ChainQuota
@@ -13,10 +13,12 @@ from mirage.daemon.observers import Observer
 from mirage.daemon.pace import Pace
 from mirage.daemon.reconcile import Reconciler
 from mirage.daemon.restraint import Acting
+from mirage.daemon.sizes import better_sizes
 from mirage.daemon.tick import Release, TickAction, Wait, tick
 from mirage.domain import Snapshot
 from mirage.errors import ClusterError, MirageError
 from mirage.ports import Clock, Cluster, Policy, Store
+from mirage.state.likeness import Waits
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +63,8 @@ class Daemon:
         self._reconciler = Reconciler(cluster, store, clock, only_user)
         self.queue_read_s: int | None = None
         """When the queue was read last, in Unix seconds; None: not yet."""
+        self._known: tuple[Snapshot, Mapping[str, Waits]] | None = None
+        """Of the last cycle, for other threads."""
         self._warm_up_s: float = 0
         """When to fill the memory from accounting; never again once that is done."""
 
@@ -68,6 +72,14 @@ class Daemon:
     def poll_s(self) -> int:
         """Seconds until the next cycle."""
         return self._pace.poll_s
+
+    def better_sizes(self, partition: str, nodes: int, limit_s: int) -> str:
+        """`sizes.better_sizes`, by what the last cycle knew."""
+        if self._known is None:
+            return ""
+        snapshot, known = self._known
+        waits = known.get(snapshot.pool_of(partition))
+        return better_sizes(waits, partition, nodes, limit_s) if waits else ""
 
     def run_cycle(self) -> bool:
         """One cycle. If anything fails, that is logged and False returned: the next cycle tries
@@ -105,6 +117,7 @@ class Daemon:
             self._executor.carry_out(decided, snapshot.at_s)
             self._reconciler.reconcile(actions, snapshot)
             self.queue_read_s = snapshot.at_s
+            self._known = snapshot, self._memory.known()
         finally:  # a Slurm that fails halfway has told of some handovers already
             self._report_handovers()
 

@@ -103,6 +103,10 @@ class Memory:
             )
         return self._waits[pool]
 
+    def known(self) -> Mapping[str, Waits]:
+        """The waits of pools in which chains were decided about."""
+        return self._before | self._waits
+
     def history(self, pool: str) -> History | None:
         return self._histories.get(pool)
 

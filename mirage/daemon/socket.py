@@ -65,6 +65,8 @@ class Source:
     """When the queue was looked at last, in Unix seconds: answers are as old as that."""
     poll_s: int | None = None
     """How often that happens."""
+    better_sizes: Callable[[str, int, int], str] = lambda _partition, _nodes, _limit_s: ""
+    """`sizes.better_sizes`."""
 
 
 def answer(source: Source, user: str | None, question: dict[str, Any]) -> dict[str, Any]:
@@ -91,9 +93,19 @@ def answer(source: Source, user: str | None, question: dict[str, Any]) -> dict[s
         case {"ask": "intake"}:
             over = source.quota.over(user)
             return {"most": source.quota.most, "over": over, "every_s": source.poll_s}
+        case {
+            "ask": "sizes",
+            "partition": str() as partition,
+            "nodes": int() as nodes,
+            "limit_s": int() as limit_s,
+        }:
+            known = partition and nodes > 0 and limit_s > 0
+            words = source.better_sizes(partition, nodes, limit_s) if known else ""
+            return {"words": words, "every_s": source.poll_s}
     raise InputError(
         "expected {'ask': 'chains', 'chain': ID or null}, {'ask': 'explain', 'job': N}, {'ask':"
-        " 'dismiss', 'chain': ID}, {'ask': 'intake'} or {'ask': 'web'}"
+        " 'dismiss', 'chain': ID}, {'ask': 'intake'}, {'ask': 'sizes', 'partition': P, 'nodes': N,"
+        " 'limit_s': S} or {'ask': 'web'}"
     )
 
 
@@ -242,6 +254,8 @@ def _is_answer(asked: str, reply: object) -> bool:
         case "web", {"url": str(), "user": str() | None}:
             return True
         case "intake", {"most": int(), "over": dict()}:
+            return True
+        case "sizes", {"words": str(), "every_s": int() | None}:
             return True
         case "dismiss", {"dismissed": str()}:
             return True

@@ -114,7 +114,7 @@ class Waits(Sequence[WaitSample]):
         wait_s: Floats,
         start_s: Floats,
     ) -> None:
-        self._samples, self._sharing, self._requests = samples, sharing, requests
+        self._samples, self._sharing, self.requests = samples, sharing, requests
         self.wait_s, self._start_s = wait_s, start_s
         self._answers: dict[tuple[str, int, int, int], Alike] = {}
 
@@ -126,14 +126,14 @@ class Waits(Sequence[WaitSample]):
         """
         dropped = self._dropped(samples)
         new = samples[len(self) - dropped :] if dropped is not None else samples
-        if dropped is None or any(sample.partition not in self._requests.names for sample in new):
+        if dropped is None or any(sample.partition not in self.requests.names for sample in new):
             return Waits(samples, sharing)
         waits = Waits((), sharing)
         wait_s, start_s = _times(new)
         waits._fill(
             samples,
             sharing,
-            self._requests.followed_by(Requests.of(new), dropped),
+            self.requests.followed_by(Requests.of(new), dropped),
             np.concatenate([self.wait_s[dropped:], wait_s]),
             np.concatenate([self._start_s[dropped:], start_s]),
         )
@@ -179,7 +179,7 @@ class Waits(Sequence[WaitSample]):
     def _like(self, partition: str, nodes: int, limit_s: int, at_least: int) -> Alike:
         names = frozenset(partition.split(","))
         narrowing = [
-            (likeness, likeness.among(self._requests))
+            (likeness, likeness.among(self.requests))
             for likeness in (
                 Likeness(names, nodes, limit_s),
                 Likeness(names, nodes),
@@ -216,7 +216,7 @@ class Waits(Sequence[WaitSample]):
     @cached_property
     def _backlog(self) -> tuple[Floats, Floats]:
         """The times at which the backlog changed, and the backlog before the first and after each."""
-        work = self._requests.nodes.astype(np.float64) * self._requests.limit_s
+        work = self.requests.nodes.astype(np.float64) * self.requests.limit_s
         times_s = np.concatenate([self._eligible_s, self._start_s])
         order = np.argsort(times_s, kind="stable")
         changes = np.concatenate([work, -work])[order]
@@ -226,9 +226,9 @@ class Waits(Sequence[WaitSample]):
         """Where these jobs (the ``last`` ones) ran, for people: `partition gpu`, `partitions debug,
         gpu`.
         """
-        ran = self._requests.partition if these is None else self._requests.partition[these]
+        ran = self.requests.partition if these is None else self.requests.partition[these]
         seen = set(ran[-last if last else 0 :].tolist())
-        names = [name for code, name in enumerate(self._requests.names) if code in seen]
+        names = [name for code, name in enumerate(self.requests.names) if code in seen]
         more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
         return f"partition{'s' if len(names) > 1 else ''} {', '.join(names[:MOST_NAMES])}{more}"
 

@@ -118,38 +118,45 @@ def cron_every_s(store: str) -> int | None:
     return last[1] if last else None
 
 
-def tell_who_watches(program: str, limit_s: int | None) -> None:
+def tell_who_watches(
+    program: str, limit_s: int | None, partition: str = "", nodes: int = 0
+) -> None:
     """One line on the error stream, where neither daemon nor agent is seen, or looks too seldom for
-    links of this limit (seconds). Never fails: the chain is submitted.
+    links of this limit (seconds); one where the daemon knows that another size would do better. Never
+    fails: the chain is submitted. ``partition``, ``nodes``: of a link; empty and 0: not known.
     """
     from mirage.errors import MirageError
 
     try:
         store = agent_store()
-        watched = daemon_listens(socket_path()) or agent_runs(store)
-        words = _too_slow(store, limit_s) if watched else NOBODY
+        runs, listens = agent_runs(store), daemon_listens(socket_path())
+        asks = listens and limit_s is not None and (nodes > 0 or limit_s < DAY_S)
+        every_s, better = _daemon_says(limit_s or 0, partition, nodes) if asks else (None, "")
+        every_s = cron_every_s(store) if runs else every_s
+        words = [_too_slow(every_s, limit_s) if runs or listens else NOBODY, better]
     except (MirageError, OSError) as error:
-        words = f"whether your agent runs is not known: {error}"
-    if words:
-        sys.stderr.write(f"{program}: note: {words}\n")
+        words = [f"whether your agent runs is not known: {error}"]
+    for each in filter(None, words):
+        sys.stderr.write(f"{program}: note: {each}\n")
 
 
-def _too_slow(store: str, limit_s: int | None) -> str:
-    if limit_s is None or limit_s >= DAY_S:  # nobody looks so seldom
+def _too_slow(every_s: int | None, limit_s: int | None) -> str:
+    if every_s is None or limit_s is None or limit_s >= DAY_S:  # nobody looks so seldom
         return ""
     from mirage.chain.pace import too_slow
 
-    every_s = cron_every_s(store) if agent_runs(store) else _daemon_every_s()
-    words = too_slow(every_s, limit_s) if every_s else ""
+    words = too_slow(every_s, limit_s)
     return f"{words}. {LOOKS_OFTEN}" if words else ""
 
 
-def _daemon_every_s() -> int | None:
+def _daemon_says(limit_s: int, partition: str, nodes: int) -> tuple[int | None, str]:
+    """How often it looks, and what would do better than such links; None and empty: it does not say."""
     from mirage.daemon.socket import ask
     from mirage.errors import InputError
 
+    size = {"partition": partition, "nodes": nodes, "limit_s": limit_s}
     try:
-        every_s = ask(socket_path(), {"ask": "intake"}).get("every_s")
+        told = ask(socket_path(), {"ask": "sizes", **size})
     except (OSError, ValueError, InputError):
-        return None
-    return every_s if isinstance(every_s, int) else None
+        return None, ""
+    return told["every_s"], told["words"]

@@ -90,8 +90,8 @@ class PoolWaits(Waits):
         return WaitSample(
             job_id=0,
             partition=PARTITION,
-            nodes=int(self._requests.nodes[row]),
-            time_limit_s=int(self._requests.limit_s[row]) or None,
+            nodes=int(self.requests.nodes[row]),
+            time_limit_s=int(self.requests.limit_s[row]) or None,
             start_s=int(self._start_s[row]),
             wait_s=int(self.wait_s[row]),
         )

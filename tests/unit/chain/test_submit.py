@@ -29,8 +29,10 @@ from mirage.chain.folder import (
 from mirage.chain.sbatch import take_options
 from mirage.chain.tag import parse_tag
 from mirage.cli.submit import main
+from mirage.daemon.socket import Source, serving
 from mirage.errors import InputError
 from mirage.store.lock import exclusive
+from mirage.store.memory import MemoryStore
 
 SBATCH = r"""#!/bin/sh
 printf '%s\037' "$@" >>"$FAKE/sbatch"; echo >>"$FAKE/sbatch"
@@ -892,8 +894,8 @@ def test_a_script_that_looks_for_itself_is_pointed_to_the_variable(
 @pytest.mark.parametrize(
     ("queue", "words"),
     [
-        ("PartitionNodeLimit", "job 101 can't start as it is: Slurm says PartitionNodeLimit"),
-        ("Priority", ""),
+        ("9 gpu PartitionNodeLimit", "job 101 can't start as it is: Slurm says PartitionNodeLimit"),
+        ("9 gpu Priority", ""),
         ("", ""),
     ],
 )
@@ -906,6 +908,25 @@ def test_a_job_that_slurm_took_but_can_never_start_is_told_in_one_line(
     assert words in said
     assert said.count("\n") == (1 if words else 0)
     assert ("`mirage cancel " in said) == bool(words)
+
+
+def test_a_chain_is_told_what_the_daemon_knows_to_do_better(
+    site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def better(*size: object) -> str:
+        asked.append(size)
+        return "with links of 2 d 77%" if size[2] == 6 * 3600 else ""
+
+    monkeypatch.setenv("MIRAGE_SOCKET", str(tmp_path / "m.sock"))
+    (site.fake / "queue").write_text("9 gpu Priority\n")
+    with serving(tmp_path / "m.sock", Source(store=MemoryStore(), better_sizes=better)):
+        assert main(["--segments=3", "-t", "6:00:00", "train.sbatch"]) == 0
+        assert capsys.readouterr().err == "mirage-submit: note: with links of 2 d 77%\n"
+        assert main(["--segments=3", "--again", "train.sbatch"]) == 0
+    assert capsys.readouterr().err == ""
+    assert asked == [("gpu", 9, 6 * 3600), ("gpu", 9, 3600)]
 
 
 def test_a_chain_that_nobody_watches_is_told_so_in_one_line(
