@@ -174,9 +174,6 @@ UNTRAINED = ("reactive", "timer", "avg", "quantile")
 TRAINED = (
     "random-forest",
     "xgboost",
-    "mlp-law",
-    "transformer-law",
-    "moe-law",
     "transformer",
     "moe",
     "transformer-dqn",

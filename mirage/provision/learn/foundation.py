@@ -47,8 +47,8 @@ Size = Annotated[int, Range(1, _LARGEST)]
 
 
 @dataclass(frozen=True)
-class EncoderShape(MethodOptions):
-    """What fixes the tensors of a transformer over the history."""
+class Shape(MethodOptions):
+    """What fixes the network's tensors."""
 
     patch: Size = 12
     """Rows a token: 12 are two hours."""
@@ -58,6 +58,15 @@ class EncoderShape(MethodOptions):
     feedforward: Size = 96
     dropout: Annotated[float, Range(0, 1, high_open=True)] = 0.1
     experts: Size = 1
+    penalty_input: bool = True
+    """Whether e_I / (e_I + e_O) is an input: one number more than the paper's 5761."""
+    forecast_input: bool = True
+    """Whether the successor's wait as the present queue tells it is one: two numbers more."""
+    gate: Literal["none", "balanced", "dense", "top1"] = "none"
+    """none: a plain transformer. dense: the softmax-weighted mean of all experts, with weights from
+    the 5,760 numbers, as in the published code. balanced: the same from normalised summaries
+    (`gate.py`). top1: the likeliest expert alone.
+    """
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -72,24 +81,6 @@ class EncoderShape(MethodOptions):
             )
         if self.width % self.heads:
             raise InputError(f"width {self.width} must be a multiple of heads {self.heads}")
-
-
-@dataclass(frozen=True)
-class Shape(EncoderShape):
-    """What fixes the network's tensors."""
-
-    penalty_input: bool = True
-    """Whether e_I / (e_I + e_O) is an input: one number more than the paper's 5761."""
-    forecast_input: bool = True
-    """Whether the successor's wait as the present queue tells it is one: two numbers more."""
-    gate: Literal["none", "balanced", "dense", "top1"] = "none"
-    """none: a plain transformer. dense: the softmax-weighted mean of all experts, with weights from
-    the 5,760 numbers, as in the published code. balanced: the same from normalised summaries
-    (`gate.py`). top1: the likeliest expert alone.
-    """
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
         if self.gate == "none" and self.experts > 1:
             raise InputError(f"{self.experts} experts need a gate: balanced, dense or top1")
 
@@ -134,7 +125,7 @@ class Attention(nn.Module):
 class Block(nn.Module):
     """Attention and a feed-forward net, each behind a layer norm, and each added to its input."""
 
-    def __init__(self, shape: EncoderShape) -> None:
+    def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.before_attention = nn.LayerNorm(shape.width)
         self.attention = Attention(shape.width, shape.heads)

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from mirage.provision.learn.method import Method, Space, TrainingData
 
 if TYPE_CHECKING:
     from mirage.provision.learn.dqn import DqnOptions
-    from mirage.provision.learn.law_model import LawModel
-    from mirage.provision.learn.law_training import LawOptions
     from mirage.provision.learn.neural import Neural
     from mirage.provision.learn.pg import PgOptions
     from mirage.provision.learn.pretrain import PretrainOptions
@@ -55,39 +53,6 @@ class SupervisedMethod(Method["PretrainOptions"]):
 
     def load(self, folder: Path) -> Neural:
         return _read(folder)
-
-
-@dataclass(frozen=True)
-class LawMethod(Method["LawOptions"]):
-    """Networks that learn the law of the wait (`law_training.py`)."""
-
-    name: str
-    about: str
-    options: Literal["PERCEPTRON", "TRANSFORMER", "MIXTURE"]
-    """Of `law_training.py`, its default options."""
-    space: ClassVar[Space] = {
-        "shape.patch": (6, 12, 24),
-        "shape.width": (32, 48, 64),
-        "shape.dropout": (0.0, 0.1, 0.2),
-        "rate": (3e-4, 1e-3, 3e-3),
-        "decay": (1e-3, 1e-2, 1e-1),
-    }
-
-    def defaults(self) -> LawOptions:
-        from mirage.provision.learn import law_training
-
-        options: LawOptions = getattr(law_training, self.options)
-        return options
-
-    def fit(self, data: TrainingData, options: LawOptions) -> LawModel:
-        from mirage.provision.learn.law_training import train_law
-
-        return train_law(data.episodes, options, progress=data.progress, seed=data.seed)
-
-    def load(self, folder: Path) -> LawModel:
-        from mirage.provision.learn.law_model import read
-
-        return read(folder)
 
 
 @dataclass(frozen=True)
@@ -181,9 +146,6 @@ def _read(folder: Path) -> Neural:
 
 _ONE, _TEN = "a transformer", "a mixture of transformers"
 NETWORKS: tuple[Method[Any], ...] = (
-    LawMethod("mlp-law", "five multilayer perceptrons predict the law of the wait", "PERCEPTRON"),
-    LawMethod("transformer-law", "five transformers predict the law of the wait", "TRANSFORMER"),
-    LawMethod("moe-law", "two mixtures predict the law of the wait", "MIXTURE"),
     SupervisedMethod("transformer", f"{_ONE} predicts two Q-values, as in the paper"),
     SupervisedMethod("moe", f"{_TEN} predicts two Q-values, as in the paper", has_experts=True),
     DeepQ("transformer-dqn", f"{_ONE} with a Q-head, trained online", "transformer"),

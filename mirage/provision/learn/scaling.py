@@ -19,7 +19,6 @@ import numpy as np
 
 from mirage.errors import InputError
 from mirage.provision.learn.episode import STEP_S, Floats, Ints, Vectors
-from mirage.provision.learn.features import NAMES
 from mirage.state.variables import VARIABLES
 from slurm_sim.seconds import HOUR_S
 
@@ -78,41 +77,6 @@ class Scaling:
     def apply(self, raw: Vectors) -> Vectors:
         """Scaled values, (..., 40), of raw rows of the same shape."""
         scaled = (_logarithm(raw) - self.mean.astype(np.float32)) / self.spread.astype(np.float32)
-        result: Vectors = np.clip(scaled, -_CLIP, _CLIP).astype(np.float32)
-        return result
-
-
-@dataclass(frozen=True)
-class SummaryScaling:
-    """Three arrays of shape (len(features.NAMES),): as `Scaling`, for the summaries of states."""
-
-    unit: Floats
-    """Mean absolute value, from which on the inverse hyperbolic sine tames a value; above 0."""
-    mean: Floats
-    spread: Floats
-    """Of values after it."""
-
-    def __post_init__(self) -> None:
-        for item in fields(self):
-            array = getattr(self, item.name)
-            if array.shape != (len(NAMES),) or not np.isfinite(array).all():
-                raise InputError(
-                    f"summaries.{item.name} must be {len(NAMES)} finite numbers; train the model"
-                    " again"
-                )
-        if not (self.spread > 0).all() or not (self.unit > 0).all():
-            raise InputError("summaries.spread and .unit must be positive; train the model again")
-
-    @classmethod
-    def fit(cls, summaries: Vectors) -> SummaryScaling:
-        """From raw summaries of the training part, (n, len(NAMES))."""
-        unit = np.maximum(np.abs(summaries).mean(axis=0, dtype=np.float64), 1e-6)
-        tamed = np.arcsinh(summaries / unit)
-        return cls(unit, tamed.mean(axis=0), np.maximum(tamed.std(axis=0), _LEAST_SPREAD))
-
-    def apply(self, summaries: Vectors) -> Vectors:
-        """Scaled values of raw ones, (n, len(NAMES))."""
-        scaled = (np.arcsinh(summaries / self.unit) - self.mean) / self.spread
         result: Vectors = np.clip(scaled, -_CLIP, _CLIP).astype(np.float32)
         return result
 

@@ -20,9 +20,6 @@ import torch
 from mirage.provision.learn.dqn import DqnOptions, train_dqn
 from mirage.provision.learn.experts import at_once, in_turn
 from mirage.provision.learn.foundation import Network, Shape
-from mirage.provision.learn.law_model import LawModel
-from mirage.provision.learn.law_network import LawShape
-from mirage.provision.learn.law_training import LawOptions, train_law
 from mirage.provision.learn.model import States
 from mirage.provision.learn.neural import Neural
 from mirage.provision.learn.pg import PgOptions, train_pg
@@ -38,24 +35,12 @@ JUDGED = States.of(TOY.episode(2000))
 # Dropout is off: the two devices draw different ones.
 ONE = Shape(width=16, heads=2, layers=1, feedforward=32, patch=72, dropout=0.0)
 TEN = replace(ONE, experts=4, gate="balanced")
-LAW = LawShape(width=16, heads=2, feedforward=32, patch=72, dropout=0.0)
-
-
-def law_options(device: str, experts: int = 1) -> LawOptions:
-    shape = replace(LAW, experts=experts)
-    return LawOptions(
-        shape=shape, networks=2, steps=60, batch=64, rate=3e-3, expert_steps=10, device=device
-    )
 
 
 def pretrain_options(device: str, shape: Shape = ONE) -> PretrainOptions:
     return PretrainOptions(
         shape=shape, rounds=2, states=512, batch=64, expert_rounds=1, memory=1, device=device
     )
-
-
-def chances(model: LawModel) -> np.ndarray:
-    return model.law(JUDGED).exceeded
 
 
 def costs_s(model: Neural) -> np.ndarray:
@@ -97,18 +82,6 @@ TRAININGS = dict(trainings())
 
 
 @needs_gpu
-@pytest.mark.parametrize("experts", [1, 4])
-def test_a_law_learnt_on_a_gpu_is_that_of_the_cpu(experts: int) -> None:
-    on_cpu, on_gpu, again = (
-        train_law(TRAIN, law_options(device, experts), seed=2) for device in ("cpu", "cuda", "cuda")
-    )
-    untrained = train_law(TRAIN, replace(law_options("cpu", experts), steps=1), seed=2)
-    assert np.abs(chances(untrained) - chances(on_cpu)).max() > 0.1, "nothing was learnt"
-    np.testing.assert_allclose(chances(on_gpu), chances(on_cpu), atol=5e-3)
-    np.testing.assert_array_equal(chances(again), chances(on_gpu))
-
-
-@needs_gpu
 @pytest.mark.parametrize("name", TRAININGS)
 def test_values_and_heads_learnt_on_a_gpu_are_those_of_the_cpu(name: str) -> None:
     on_cpu, on_gpu, again = (TRAININGS[name](device) for device in ("cpu", "cuda", "cuda"))
@@ -119,14 +92,6 @@ def test_values_and_heads_learnt_on_a_gpu_are_those_of_the_cpu(name: str) -> Non
     if on_cpu.serving.decides == "value":
         scale = np.abs(costs_s(on_cpu)).mean()
         assert np.abs(costs_s(on_gpu) - costs_s(on_cpu)).max() < 0.05 * scale
-
-
-@needs_gpu
-def test_a_model_decides_on_a_gpu_as_on_the_cpu() -> None:
-    model = train_law(TRAIN, law_options("cpu", 4), seed=2)
-    before = chances(model)
-    model.networks.cuda()
-    np.testing.assert_allclose(chances(model), before, atol=1e-5)
 
 
 def test_experts_say_the_same_at_once_and_in_turn() -> None:
