@@ -26,18 +26,18 @@ import torch
 from benchmarks.sim_common import machine, write_json
 from mirage.figures.resample import mean_interval, ratio_interval
 from mirage.models.card import markdown_table
-from mirage.placement.baselines import Placer
-from mirage.placement.jobs import PlacementJobs, PlacementWorkload
-from mirage.placement.model import PaperModel, read_model
-from mirage.placement.paper import PaperAgent, PaperNetwork, paper_image
-from mirage.placement.planner import Planner
-from mirage.placement.rollout import roll_out
-from mirage.placement.scalable import NetworkGuide, ScalableAgent
-from mirage.placement.schedulers import scheduler
-from mirage.placement.setting import PlacementSetting
+from mirage.placement.simulated.baselines import Placer
+from mirage.placement.simulated.jobs import PlacementJobs, PlacementWorkload
+from mirage.placement.simulated.model import PaperModel, read_model
+from mirage.placement.simulated.paper import PaperAgent, PaperNetwork, paper_image
+from mirage.placement.simulated.planner import Planner
+from mirage.placement.simulated.rollout import roll_out
+from mirage.placement.simulated.scalable import NetworkGuide, ScalableAgent
+from mirage.placement.simulated.schedulers import scheduler
+from mirage.placement.simulated.setting import PlacementSetting
+from mirage.placement.simulated.world import PlacementWorld, Price
 from mirage.placement.speed import MinibatchCosts, PaperLaw
-from mirage.placement.topology import Floats
-from mirage.placement.world import Ints, PlacementWorld, Price
+from mirage.placement.topology import Floats, Ints
 from mirage.rl.fit import seeded
 
 INTRODUCTION = """# Placement of GPU jobs: all tables

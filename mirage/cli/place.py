@@ -18,7 +18,7 @@ from mirage.rl.budget import at_most
 from slurm_sim.cli.arguments import positive
 
 if TYPE_CHECKING:
-    from mirage.placement.setting import PlacementSetting
+    from mirage.placement.simulated.setting import PlacementSetting
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -132,10 +132,10 @@ def _add_episode(group: argparse._ArgumentGroup) -> None:
 
 
 def _setting(args: argparse.Namespace) -> PlacementSetting:
-    from mirage.placement.jobs import PlacementWorkload
-    from mirage.placement.minsky import parse_racks
-    from mirage.placement.setting import PlacementSetting
-    from mirage.placement.world import Price
+    from mirage.placement.simulated.jobs import PlacementWorkload
+    from mirage.placement.simulated.minsky import parse_racks
+    from mirage.placement.simulated.setting import PlacementSetting
+    from mirage.placement.simulated.world import Price
 
     few = max(1, args.most_gpus * 7 // 12)
     price = Price(pause_s=args.price, restart_s=args.price, move_s=args.price)
@@ -209,8 +209,8 @@ def _train(args: argparse.Namespace) -> int:
 
 
 def _train_paper(args: argparse.Namespace) -> None:
-    from mirage.placement.learning import PaperOptions, Training, train_paper
-    from mirage.placement.model import PaperModel, save_model
+    from mirage.placement.simulated.learning import PaperOptions, Training, train_paper
+    from mirage.placement.simulated.model import PaperModel, save_model
     from mirage.rl.options import with_settings
 
     setting = _setting(args)
@@ -229,8 +229,8 @@ def _train_paper(args: argparse.Namespace) -> None:
 
 
 def _train_scalable(args: argparse.Namespace) -> None:
-    from mirage.placement.guided import GuidedOptions, GuidedTraining, train_guided
-    from mirage.placement.model import ScalableModel, save_model
+    from mirage.placement.simulated.guided import GuidedOptions, GuidedTraining, train_guided
+    from mirage.placement.simulated.model import ScalableModel, save_model
     from mirage.rl.options import with_settings
 
     setting = _setting(args)
@@ -280,10 +280,10 @@ def _add_evaluate(parser: argparse.ArgumentParser) -> None:
 
 def _evaluate(args: argparse.Namespace) -> int:
     needs("placement", "networkx", "torch")
-    from mirage.placement.evaluation import PlacementPlan, evaluate, gantt
-    from mirage.placement.model import read_model, trained_setting
-    from mirage.placement.report import save
-    from mirage.placement.schedulers import agents_of, scheduler
+    from mirage.placement.simulated.evaluation import PlacementPlan, evaluate, gantt
+    from mirage.placement.simulated.model import read_model, trained_setting
+    from mirage.placement.simulated.report import save
+    from mirage.placement.simulated.schedulers import agents_of, scheduler
 
     started_s = time.time()
     others = [scheduler(name, seed=args.seed) for name in args.against]

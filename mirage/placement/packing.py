@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mirage.placement.topology import Bools, Topology
-from mirage.placement.world import Ints
+from mirage.placement.topology import Bools, Ints, Topology
 
 
 def best_fit(topology: Topology, free: Bools, wanted: int) -> Ints:

@@ -21,6 +21,7 @@ from mirage.errors import InputError
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint32]
 
 

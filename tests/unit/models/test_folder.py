@@ -28,7 +28,7 @@ from mirage.models.folder import (
 )
 from mirage.models.recipe import RECIPE, About, Recipe, parse_recipe, recipe_text, sealed
 from mirage.models.shipped import PLACES, shipped
-from mirage.placement import model as placement
+from mirage.placement.simulated import model as placement
 from mirage.provision.learn.episode import HISTORY
 from mirage.provision.learn.forest import Growth
 from mirage.provision.learn.method import TrainingData

@@ -17,23 +17,28 @@ import torch
 
 from mirage.cli.main import main
 from mirage.errors import InputError
-from mirage.placement.guided import (
+from mirage.placement.simulated.guided import (
     GuidedOptions,
     GuidedTraining,
     _GuidedLoop,
     train_guided,
 )
-from mirage.placement.jobs import PlacementJobs, PlacementWorkload, draw
-from mirage.placement.learning import PaperCurvePoint, PaperOptions, train_paper
-from mirage.placement.minsky import minsky
-from mirage.placement.model import PaperModel, read_model, save_model
-from mirage.placement.paper import PaperAgent, PaperNetwork, paper_image
-from mirage.placement.planner import Planner, SearchAdvice, _Search, queue_of, tried_sizes
-from mirage.placement.rollout import roll_out
-from mirage.placement.scalable import NetworkGuide, ScalableAgent, ScalableNetwork, rounded
-from mirage.placement.schedulers import agents_of, scheduler
-from mirage.placement.setting import PlacementSetting
-from mirage.placement.world import PlacementConfig, PlacementWorld, Price
+from mirage.placement.simulated.jobs import PlacementJobs, PlacementWorkload, draw
+from mirage.placement.simulated.learning import PaperCurvePoint, PaperOptions, train_paper
+from mirage.placement.simulated.minsky import minsky
+from mirage.placement.simulated.model import PaperModel, read_model, save_model
+from mirage.placement.simulated.paper import PaperAgent, PaperNetwork, paper_image
+from mirage.placement.simulated.planner import Planner, SearchAdvice, _Search, queue_of, tried_sizes
+from mirage.placement.simulated.rollout import roll_out
+from mirage.placement.simulated.scalable import (
+    NetworkGuide,
+    ScalableAgent,
+    ScalableNetwork,
+    rounded,
+)
+from mirage.placement.simulated.schedulers import agents_of, scheduler
+from mirage.placement.simulated.setting import PlacementSetting
+from mirage.placement.simulated.world import PlacementConfig, PlacementWorld, Price
 from tests.unit.placement.test_world import MODEL, give, jobs, world
 
 TOPOLOGY = minsky((2, 2, 2, 2))

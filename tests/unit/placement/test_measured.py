@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from mirage.errors import InputError
-from mirage.placement.jobs import PlacementWorkload
-from mirage.placement.measured import MeasuredLaw, code_of, four_nodes, pollux_kinds
-from mirage.placement.planner import Planner
-from mirage.placement.rollout import roll_out
-from mirage.placement.schedulers import scheduler
-from mirage.placement.setting import PlacementSetting
+from mirage.placement.simulated.jobs import PlacementWorkload
+from mirage.placement.simulated.measured import MeasuredLaw, code_of, four_nodes, pollux_kinds
+from mirage.placement.simulated.planner import Planner
+from mirage.placement.simulated.rollout import roll_out
+from mirage.placement.simulated.schedulers import scheduler
+from mirage.placement.simulated.setting import PlacementSetting
 from mirage.placement.speed import MinibatchCosts, PaperLaw, SpeedModel
 
 KINDS, TOPOLOGY, MODEL = pollux_kinds(), four_nodes(), SpeedModel()

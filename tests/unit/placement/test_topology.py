@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mirage.errors import InputError
-from mirage.placement.minsky import minsky, parse_racks
+from mirage.placement.simulated.minsky import minsky, parse_racks
 from mirage.placement.topology import Gpu, Topology, add_link
 
 PAPER = minsky((2, 2, 2, 2))

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from mirage.errors import InputError
-from mirage.placement.baselines import BASELINES, baseline, improve
-from mirage.placement.jobs import PlacementJobs, PlacementWorkload, draw
-from mirage.placement.minsky import minsky
 from mirage.placement.profiles import profiles
-from mirage.placement.rollout import roll_out
+from mirage.placement.simulated.baselines import BASELINES, baseline, improve
+from mirage.placement.simulated.jobs import PlacementJobs, PlacementWorkload, draw
+from mirage.placement.simulated.minsky import minsky
+from mirage.placement.simulated.rollout import roll_out
+from mirage.placement.simulated.world import PlacementConfig, PlacementWorld, Price
 from mirage.placement.speed import SpeedModel, speeds
-from mirage.placement.world import PlacementConfig, PlacementWorld, Price
 
 TOPOLOGY = minsky((2, 2, 2, 2))
 MODEL = SpeedModel()

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mirage.errors import InputError
-from mirage.placement.measured import MeasuredLaw
 from mirage.placement.profiles import ProfileSet, profiles
+from mirage.placement.simulated.measured import MeasuredLaw
 from mirage.placement.speed import MinibatchCosts, SpeedModel, alone_flops
 from mirage.placement.topology import Floats, Topology
 

@@ -20,11 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from mirage.errors import InputError
-from mirage.placement.jobs import PlacementJobs, check_fits
+from mirage.placement.simulated.jobs import PlacementJobs, check_fits
 from mirage.placement.speed import MinibatchCosts, PaperLaw, SpeedLaw, SpeedModel
-from mirage.placement.topology import Bools, Floats, Topology, counts, packed
+from mirage.placement.topology import Bools, Floats, Ints, Topology, counts, packed
 
-Ints = npt.NDArray[np.int64]
 Overflow = Literal["wait", "dismiss"]
 NOBODY = -1
 

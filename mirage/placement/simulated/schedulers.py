@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from mirage.errors import InputError
-from mirage.placement.baselines import BASELINES, Placer, baseline
-from mirage.placement.model import PaperModel, PlacementModel
-from mirage.placement.paper import PaperAgent
-from mirage.placement.planner import Planner
-from mirage.placement.scalable import NetworkGuide, ScalableAgent
-from mirage.placement.setting import PlacementSetting
+from mirage.placement.simulated.baselines import BASELINES, Placer, baseline
+from mirage.placement.simulated.model import PaperModel, PlacementModel
+from mirage.placement.simulated.paper import PaperAgent
+from mirage.placement.simulated.planner import Planner
+from mirage.placement.simulated.scalable import NetworkGuide, ScalableAgent
+from mirage.placement.simulated.setting import PlacementSetting
 
 SEARCHES = ("search", "search-as-asked")
 """The search without a model; the second gives each job what it asks for, or nothing."""

@@ -23,12 +23,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from mirage.placement.planner import Planner
-from mirage.placement.rollout import roll_out
-from mirage.placement.scalable import NetworkGuide, ScalableNetwork, Scene, as_advice, joined
-from mirage.placement.setting import PlacementSetting
-from mirage.placement.topology import Floats
-from mirage.placement.world import Ints, PlacementWorld, Price
+from mirage.placement.simulated.planner import Planner
+from mirage.placement.simulated.rollout import roll_out
+from mirage.placement.simulated.scalable import (
+    NetworkGuide,
+    ScalableNetwork,
+    Scene,
+    as_advice,
+    joined,
+)
+from mirage.placement.simulated.setting import PlacementSetting
+from mirage.placement.simulated.world import PlacementWorld, Price
+from mirage.placement.topology import Floats, Ints
 from mirage.rl.budget import is_over
 from mirage.rl.fit import BestWeights, descend, seeded
 from mirage.rl.options import Count, MethodOptions, Rate, Weight

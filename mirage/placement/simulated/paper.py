@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from mirage.errors import InputError
-from mirage.placement.image import Image
-from mirage.placement.setting import PlacementSetting
-from mirage.placement.world import Ints, PlacementWorld
+from mirage.placement.simulated.image import Image
+from mirage.placement.simulated.setting import PlacementSetting
+from mirage.placement.simulated.world import PlacementWorld
+from mirage.placement.topology import Ints
 
 HIDDEN_PER_OUTPUT = 1.5
 

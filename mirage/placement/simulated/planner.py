@@ -22,9 +22,9 @@ from typing import Protocol
 import numpy as np
 
 from mirage.placement.packing import best_fit
+from mirage.placement.simulated.world import PlacementWorld
 from mirage.placement.speed import MinibatchCosts, SpeedLaw
-from mirage.placement.topology import Bools, Floats, Topology
-from mirage.placement.world import Ints, PlacementWorld
+from mirage.placement.topology import Bools, Floats, Ints, Topology
 
 _DENSE_SIZES = 16
 _GROWTH = 1.25

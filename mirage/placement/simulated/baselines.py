@@ -14,8 +14,8 @@ from typing import Protocol
 import numpy as np
 
 from mirage.placement.packing import best_fit
-from mirage.placement.topology import Bools, Floats, Topology
-from mirage.placement.world import Ints, PlacementWorld
+from mirage.placement.simulated.world import PlacementWorld
+from mirage.placement.topology import Bools, Floats, Ints, Topology
 
 
 class Placer(Protocol):

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mirage.placement.baselines import Placer
-from mirage.placement.jobs import PlacementJobs
+from mirage.placement.simulated.baselines import Placer
+from mirage.placement.simulated.jobs import PlacementJobs
+from mirage.placement.simulated.world import PlacementConfig, PlacementWorld
 from mirage.placement.topology import Floats
-from mirage.placement.world import PlacementConfig, PlacementWorld
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,12 +15,12 @@ from mirage.libraries import library_versions
 from mirage.models.card import card_text, markdown_table
 from mirage.models.folder import check_folder, write_folder
 from mirage.models.recipe import About, Recipe
-from mirage.placement.guided import GuidedOptions, GuidedPoint
-from mirage.placement.image import Image
-from mirage.placement.learning import PaperCurvePoint, PaperOptions
-from mirage.placement.paper import PaperNetwork
-from mirage.placement.scalable import ScalableNetwork
-from mirage.placement.setting import PlacementSetting
+from mirage.placement.simulated.guided import GuidedOptions, GuidedPoint
+from mirage.placement.simulated.image import Image
+from mirage.placement.simulated.learning import PaperCurvePoint, PaperOptions
+from mirage.placement.simulated.paper import PaperNetwork
+from mirage.placement.simulated.scalable import ScalableNetwork
+from mirage.placement.simulated.setting import PlacementSetting
 from mirage.provision.learn.network_files import check_tensors
 from slurm_sim.files import read_text
 from slurm_sim.formats import parse_json

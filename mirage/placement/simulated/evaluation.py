@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from mirage.figures.resample import mean_interval, ratio_interval
-from mirage.placement.baselines import Placer
-from mirage.placement.rollout import PlacementRollout, roll_out
-from mirage.placement.setting import PlacementSetting
-from mirage.placement.topology import Floats
-from mirage.placement.world import Ints, PlacementWorld
+from mirage.placement.simulated.baselines import Placer
+from mirage.placement.simulated.rollout import PlacementRollout, roll_out
+from mirage.placement.simulated.setting import PlacementSetting
+from mirage.placement.simulated.world import PlacementWorld
+from mirage.placement.topology import Floats, Ints
 
 Json = dict[str, Any]
 GANTT_STEPS = 60

@@ -10,12 +10,12 @@ from typing import Literal
 import numpy as np
 import torch
 
-from mirage.placement.jobs import PlacementJobs
-from mirage.placement.paper import PaperAgent, PaperNetwork, paper_image
-from mirage.placement.rollout import roll_out
-from mirage.placement.setting import PlacementSetting
+from mirage.placement.simulated.jobs import PlacementJobs
+from mirage.placement.simulated.paper import PaperAgent, PaperNetwork, paper_image
+from mirage.placement.simulated.rollout import roll_out
+from mirage.placement.simulated.setting import PlacementSetting
+from mirage.placement.simulated.world import PlacementWorld
 from mirage.placement.topology import Floats
-from mirage.placement.world import PlacementWorld
 from mirage.rl.budget import is_over
 from mirage.rl.fit import apply_gradients, backward, seeded
 from mirage.rl.options import Count, Fraction, MethodOptions, Rate

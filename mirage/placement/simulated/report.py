@@ -34,7 +34,7 @@ from mirage.figures.page import (
     render,
 )
 from mirage.figures.svg import WIDTH, Scale, chart, rect, text, ticks
-from mirage.placement.evaluation import verdict
+from mirage.placement.simulated.evaluation import verdict
 
 Json = Mapping[str, Any]
 PAGE, RESULTS = "report.html", "results.json"

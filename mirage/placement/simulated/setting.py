@@ -13,13 +13,13 @@ from typing import Any, Literal
 import numpy as np
 
 from mirage.errors import InputError
-from mirage.placement.baselines import baseline
-from mirage.placement.jobs import PlacementJobs, PlacementWorkload, draw
-from mirage.placement.measured import MeasuredLaw, four_nodes, pollux_kinds
-from mirage.placement.minsky import minsky
+from mirage.placement.simulated.baselines import baseline
+from mirage.placement.simulated.jobs import PlacementJobs, PlacementWorkload, draw
+from mirage.placement.simulated.measured import MeasuredLaw, four_nodes, pollux_kinds
+from mirage.placement.simulated.minsky import minsky
+from mirage.placement.simulated.world import PlacementConfig, PlacementWorld, Price
 from mirage.placement.speed import SpeedModel
 from mirage.placement.topology import Topology
-from mirage.placement.world import PlacementConfig, PlacementWorld, Price
 
 Speeds = Literal["paper", "pollux"]
 PAPER_RACKS = (2, 2, 2, 2)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from mirage.placement.simulated.world import PlacementWorld
 from mirage.placement.topology import Floats
-from mirage.placement.world import PlacementWorld
 
 Bytes = npt.NDArray[np.uint8]
 

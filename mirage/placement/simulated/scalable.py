@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mirage.placement.planner import Queue, SearchAdvice, places, queue_of
+from mirage.placement.simulated.planner import Queue, SearchAdvice, places, queue_of
+from mirage.placement.simulated.world import PlacementWorld
 from mirage.placement.speed import MinibatchCosts, SpeedEstimate
-from mirage.placement.topology import Bools, Floats, Topology
-from mirage.placement.world import Ints, PlacementWorld
+from mirage.placement.topology import Bools, Floats, Ints, Topology
 
 WIDTH = 32
 HEADS = 2
