@@ -17,7 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -122,19 +122,26 @@ def outcome(links: list[list[Link]], simulator: Simulator, jobs: ChainJobs) -> O
         for link in each
         if link.start_s is not None and link.end_s is not None
     ]
-    found = simulator.results()
-    began_s = found.eligible_s
-    is_counted = (began_s >= WARM_H * HOUR_S) & (began_s < end_s - LIMIT_S)
-    is_counted &= ~np.isin(found.job_id, list(jobs.job_ids))
-    until_s = np.where(found.start_s >= 0, found.start_s, end_s)
     return Outcome(
         wall_s=sum(part.wall_s for part in parts),
         lost_s=sum(part.interrupted_s + part.handovers * HANDOVER_S for part in parts),
         interrupted_s=sum(part.interrupted_s for part in parts),
         handovers=sum(part.handovers for part in parts),
         young=sum(run_s < LIMIT_S / YOUNG for run_s in runs_s),
-        others_wait_s=(until_s - began_s)[is_counted],
+        others_wait_s=others_waits_s(simulator, jobs.job_ids, WARM_H * HOUR_S),
     )
+
+
+def others_waits_s(simulator: Simulator, own: Collection[int], since_s: int) -> np.ndarray:
+    """Waits of jobs that are not ``own`` and were submitted from then on; not of those of the last
+    hours, which are cut.
+    """
+    found, end_s = simulator.results(), simulator.now_s
+    began_s = found.eligible_s
+    is_counted = (began_s >= since_s) & (began_s < end_s - LIMIT_S)
+    is_counted &= ~np.isin(found.job_id, list(own))
+    until_s = np.where(found.start_s >= 0, found.start_s, end_s)
+    return np.asarray((until_s - began_s)[is_counted])
 
 
 def row(case: Case, seeds: list[int], load: float) -> dict[str, object]:

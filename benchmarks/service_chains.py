@@ -20,12 +20,15 @@ uptime     the service's rule
 NAME       that rule with the waits of the shipped model NAME (months)
 oracle     knows all later jobs, but not what its own later releases change; it looks once an hour at
            links of 48 hours or more
+none       no chains: what others wait for without them
 
 Each row is written as it is measured; rows that `--out` has are kept. Printed at the end: sums of a
 kind. `x_least`: handovers, by those of a chain that is always up and whose links run to their
-limits. Intervals are of 95 %, by resampling backgrounds; `more_up` is how much more
-of the time `uptime` is up than that policy. `better_in`: backgrounds where that policy is up more and
-holds less twice.
+limits. `others_h`: hours for which others' jobs wait in the mean, from the first chain on; those of
+the last 8 hours are left out, since their waits are cut. `more_h`: how much longer that is than
+without chains. Intervals are of 95 %, by resampling backgrounds; `more_up` is how much more of the
+time `uptime` is up than that policy. `better_in`: backgrounds where that policy is up more and holds
+less twice.
 """
 
 from __future__ import annotations
@@ -68,7 +71,7 @@ SHORT = replace(
     warm_up_s=short.WARM_H * HOUR_S,
     has_one_user=True,
 )
-DRAWS, LOAD = 2000, 22
+DRAWS, LOAD, NONE = 2000, 22, "none"
 START_UP_H = HANDOVER_S / HOUR_S
 POLICIES = "reactive;lead:10min;lead:3h;lead:6h;ahead:3:20h;pair;uptime;oracle"
 KEY = ("background", "nodes", "link_h", "policy")
@@ -99,7 +102,7 @@ def background(name: str, trace: Path, nodes: int, link_h: int | None) -> Backgr
 
 def policy_of(name: str, simulator: Simulator, limit_s: int) -> tuple[Policy, int]:
     """The policy, and how many successors a chain has in the queue at most."""
-    if name == "reactive":
+    if name in ("reactive", NONE):
         return Reactive(), 1
     if rule := ChainRule.of(name):
         return rule.policy(simulator), rule.ahead
@@ -113,17 +116,21 @@ def policy_of(name: str, simulator: Simulator, limit_s: int) -> tuple[Policy, in
     return make_policy(model), AHEAD
 
 
-def run(on: Background, policy: Policy) -> list[ChainProgress]:
-    """What became of each chain."""
+def run(on: Background, policy: Policy, with_chains: bool) -> tuple[list[ChainProgress], float]:
+    """What became of each chain, and for how many hours others waited in the mean."""
+    chains = links_of(on, policy, with_chains)
+    own = {link.job_id for links in chains for link in links}
+    waits_s = short.others_waits_s(on.simulator, own, on.scenario.warm_up_s)
     ends_s = [begin_s + on.scenario.lasts_s for begin_s in on.scenario.begins_s.values()]
-    return [
+    parts = [
         chain_progress(links, end_s, start_up_s=HANDOVER_S)
-        for links, end_s in zip(links_of(on, policy), ends_s, strict=True)
+        for links, end_s in zip(chains, ends_s, strict=False)
     ]
+    return parts, float(waits_s.mean()) / HOUR_S
 
 
-def links_of(on: Background, policy: Policy) -> list[list[Link]]:
-    """Of each chain."""
+def links_of(on: Background, policy: Policy, with_chains: bool = True) -> list[list[Link]]:
+    """Of each chain; none without them."""
     scenario, simulator = on.scenario, on.simulator
     simulator.run_until(scenario.warm_up_s)
     jobs = ChainJobs(scenario, simulator)
@@ -132,11 +139,13 @@ def links_of(on: Background, policy: Policy) -> list[list[Link]]:
     step_s = IDLE_S if is_idle else POLL_S
     decisions = ChainDecisions(simulator, policy, acting, step_s=step_s)
     while simulator.now_s < scenario.end_s:
-        jobs.submit_due()
+        if with_chains:
+            jobs.submit_due()
         decisions.cycle()
         jobs.run_until(min(simulator.now_s + step_s, scenario.end_s))
     decisions.cycle()
-    return [decisions.links(scenario.user(chain), chain) for chain in scenario.begins_s]
+    begins = scenario.begins_s if with_chains else {}
+    return [decisions.links(scenario.user(chain), chain) for chain in begins]
 
 
 def measured(
@@ -147,7 +156,8 @@ def measured(
     on = background(name, trace, nodes, link_h)
     limit_s = on.scenario.limit_s
     policy, ahead = policy_of(policy_name, on.simulator, limit_s)
-    parts = run(replace(on, scenario=replace(on.scenario, ahead=ahead)), policy)
+    watched = replace(on, scenario=replace(on.scenario, ahead=ahead))
+    parts, others_h = run(watched, policy, policy_name != NONE)
     return {
         "background": name,
         "nodes": nodes,
@@ -157,7 +167,8 @@ def measured(
         "down_h": round(sum(part.interrupted_s for part in parts) / HOUR_S, 2),
         "twice_node_h": round(nodes * sum(part.held_twice_s for part in parts) / HOUR_S, 2),
         "handovers": sum(part.handovers for part in parts),
-        "gap_h": round(max(part.longest_gap_s for part in parts) / HOUR_S, 2),
+        "gap_h": round(max((part.longest_gap_s for part in parts), default=0) / HOUR_S, 2),
+        "others_h": round(others_h, 3),
         "cpu_s": round(time.process_time() - begun_s, 1),
     }
 
@@ -175,7 +186,7 @@ def tables(rows: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     for (kind, nodes, link_h, policy), mine in groups.items():
         ours = {row["background"]: row for row in groups.get((kind, nodes, link_h, "uptime"), [])}
         mine = [row for row in mine if row["background"] in ours]
-        if not mine:
+        if not mine or policy == NONE:
             continue
         sums = {
             name: sum(row[name] for row in mine)
@@ -200,6 +211,20 @@ def tables(rows: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
                 for row in mine
             ),
         }
+
+
+def others(rows: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """By how much longer others wait beside chains, on each background that was run without any."""
+    without = {row["background"]: row for row in rows if row["policy"] == NONE}
+    for row in rows:
+        alone = without.get(row["background"])
+        if alone and "others_h" in row and row["policy"] != NONE:
+            yield {
+                **{name: row[name] for name in KEY},
+                "up": round(100 * (1 - row["down_h"] / row["wall_h"]), 2),
+                "others_h": row["others_h"],
+                "more_h": round(row["others_h"] - alone["others_h"], 3),
+            }
 
 
 def difference(
@@ -237,7 +262,7 @@ def main() -> None:
                     if (name, nodes, own_h, policy) not in known:
                         rows.append(measured(name, args.trace, nodes, link_h, policy))
                         args.out.write_text(json.dumps(rows, indent=1) + "\n")
-    for table in tables(rows):
+    for table in (*tables(rows), *others(rows)):
         print(json.dumps(table))
 
 
