@@ -1,15 +1,16 @@
 """Three replicas of a service against three chains that a user submits at once.
 
 usage: python -m benchmarks.service_replicas [--backgrounds 'demo 1,2023-02'] [--links 48]
-           [--nodes 1] [--replicas 3] [--arms 'reactive;chains;replicas'] [--trace CSV]
+           [--nodes 1] [--replicas 3] [--arms 'reactive;apart;chains;replicas'] [--trace CSV]
            [--out benchmarks/service_replicas.json]
 
 Backgrounds as in `benchmarks.service_chains`; all are submitted at once and watched for 21 days. A
 link is ready 10 minutes after its start. Arms:
 
 reactive   chains that Slurm alone runs
+apart      one service that Slurm alone runs: its first links have limits that are spread
 chains     chains of their own under Mirage's rule for services
-replicas   one service: its first links end apart, and so do the later ones
+replicas   one service under that rule, which keeps its replicas apart
 
 `one`, `every`: share of the time with at least one up, and with all, in %, since the first was ready.
 `twice_node_h`: two links of one replica held nodes. `node_h`: all node-hours held. Each row is written
@@ -47,11 +48,11 @@ def measured(
         service_chains.LONG, chains=count, apart_s=0, lasts_s=LASTS_S, has_one_user=True
     )
     on = service_chains.background(name, trace, nodes, link_h)
-    service = "service" if arm == "replicas" else None
-    policy, ahead = service_chains.policy_of(
-        "reactive" if arm == "reactive" else "uptime", on.simulator, on.scenario.limit_s
-    )
-    on = replace(on, scenario=replace(on.scenario, service=service, ahead=ahead))
+    rule = "reactive" if arm in ("reactive", "apart") else "uptime"
+    policy, ahead = service_chains.policy_of(rule, on.simulator, on.scenario.limit_s)
+    service = "service" if arm in ("apart", "replicas") else None
+    scenario = replace(on.scenario, service=service, first_links_end_apart=arm == "apart")
+    on = replace(on, scenario=replace(scenario, ahead=ahead))
     links, until_s = service_chains.links_of(on, policy), on.scenario.end_s
     parts = [chain_progress(each, until_s, start_up_s=HANDOVER_S) for each in links]
     found = up_together(links, until_s)
@@ -99,7 +100,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=1)
     parser.add_argument("--links", type=int, default=48, help="time limit of a link, hours")
     parser.add_argument("--replicas", type=int, default=3)
-    parser.add_argument("--arms", default="reactive;chains;replicas")
+    parser.add_argument("--arms", default="reactive;apart;chains;replicas")
     parser.add_argument("--trace", type=Path, default=TRACE)
     parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".json"))
     args = parser.parse_args()

@@ -238,8 +238,6 @@ class Observation:
     """Of a replica of a service: how long before its predecessor's end it is to hand over, so that no
     two replicas do so at once.
     """
-    is_only_replica: bool = False
-    """No other replica of its service is ready, though it has others."""
     is_handover_known: bool = False
     """Whether the chain or its owner told that time."""
     short_handovers: int = 0

@@ -30,7 +30,7 @@ from mirage.chain.service_bounds import check_bounds
 from mirage.chain.submission import Interruptions, new_chain_id, submit_chain
 from mirage.cli.submit import PreparedChain, dry_run, in_full
 from mirage.errors import InputError, MirageError
-from mirage.user.service_check import tell_who_watches
+from mirage.user.service_check import is_watched, tell_who_watches
 
 PROGRAM = "mirage-submit"
 
@@ -96,17 +96,22 @@ def _submit(chain: PreparedChain) -> list[int]:
 def _replica(
     chain: PreparedChain, name: str, number: int, rule: ScaleRule, of: int | None = None
 ) -> PreparedChain:
+    """Where nobody watches, first links have limits that are spread. A daemon or an agent keeps
+    replicas apart without an end that no successor is there for.
+    """
     settings, chain_id = chain.settings, new_chain_id()
-    lead_s = settings.limit_signal.lead_s if settings.limit_signal else 0
-    least_s = 2 * settings.startup_s + lead_s
-    first_s = first_limit_s(settings.limit_s, number, of or max(rule.least, 1), least_s)
+    first_s = None
+    if not settings.time_min_s and not is_watched():
+        lead_s = settings.limit_signal.lead_s if settings.limit_signal else 0
+        least_s = 2 * settings.startup_s + lead_s
+        first_s = first_limit_s(settings.limit_s, number, of or max(rule.least, 1), least_s)
     changed = replace(
         settings,
         chain_id=chain_id,
         folder=chain_folder(chain_id),
         service=name,
         replica=number,
-        first_limit_s=None if settings.time_min_s else first_s,
+        first_limit_s=first_s,
     )
     return replace(chain, settings=changed)
 

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from mirage.chain.handoff import short_handovers, waited_for_predecessor_s
 from mirage.chain.run_law import run_law
 from mirage.chain.runs import is_requeued, ready_of, start_of, was_held, with_past
-from mirage.chain.serving import serving
 from mirage.chain.spread import apart_s, earlier_s
 from mirage.chain.tag import ChainTag, may_be_link, parse_tag
 from mirage.daemon.chain_end import is_job_of
@@ -261,7 +260,6 @@ class _Pair(NamedTuple):
     idle_s: int = 0
     """Of the predecessor's run, before it makes progress."""
     earlier_s: int = 0
-    is_only_replica: bool = False
 
     @property
     def handover_s(self) -> int:
@@ -300,31 +298,30 @@ def _with_pasts(
 
 
 def _of_services(pairs: Sequence[_Pair], seen: Sequence[_Seen], now_s: int) -> list[_Pair]:
-    """The pairs, of which those of replicas know about the others of their service."""
-    newest: dict[tuple[str, str | None], dict[int, _Seen]] = defaultdict(dict)
+    """The pairs, of which those of replicas know how much earlier they are to hand over, so that no
+    two of a service do so at once.
+    """
+    newest: dict[tuple[str, str | None], dict[int, Job]] = defaultdict(dict)
     for each in sorted(seen, key=lambda each: each.tag.segment):
         if each.tag.replica is not None and each.job.state.has_nodes:
-            newest[each.job.user, each.tag.service][each.tag.replica] = each
+            newest[each.job.user, each.tag.service][each.tag.replica] = each.job
     return [
-        _with_others(pair, newest[pair.successor.user, pair.tag.service], now_s)
-        if pair.tag.replica is not None
-        else pair
+        pair
+        if pair.tag.replica is None
+        else _spread(pair, newest[pair.successor.user, pair.tag.service], now_s)
         for pair in pairs
     ]
 
 
-def _with_others(pair: _Pair, running: Mapping[int, _Seen], now_s: int) -> _Pair:
+def _spread(pair: _Pair, running: Mapping[int, Job], now_s: int) -> _Pair:
     """``running``: the newest link that runs, of each replica of its service."""
-    mine, length_s = pair.tag.replica, pair.predecessor.expected_limit_s
-    others = [each for replica, each in running.items() if replica != mine]
-    is_only = not any(serving(each.link, pair.handover_s) for each in others)
     ends_s = {
         replica: max(end_s, now_s)
-        for replica, each in running.items()
-        if (end_s := each.job.expected_end_s) is not None
+        for replica, job in running.items()
+        if (end_s := job.expected_end_s) is not None
     }
-    earlier = earlier_s(ends_s, apart_s(length_s or 0, len(ends_s))).get(mine or 0, 0)
-    return pair._replace(earlier_s=earlier, is_only_replica=is_only)
+    gap_s = apart_s(pair.predecessor.expected_limit_s or 0, len(ends_s))
+    return pair._replace(earlier_s=earlier_s(ends_s, gap_s).get(pair.tag.replica or 0, 0))
 
 
 def _observation(
@@ -352,7 +349,6 @@ def _observation(
         uptime=pair.uptime,
         handover_s=pair.handover_s,
         earlier_s=pair.earlier_s,
-        is_only_replica=pair.is_only_replica,
         is_handover_known=pair.tag.handover_s is not None,
         gains=gains.get((pair.predecessor.job_id, pair.successor.job_id), ()),
     )
@@ -649,7 +645,6 @@ def _inputs_hash(observation: Observation, policy: str, digest: str) -> str:
         observation.uptime,
         observation.handover_s,
         observation.earlier_s,
-        observation.is_only_replica,
         tuple(observation.gains),
         digest,
     )

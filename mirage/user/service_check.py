@@ -118,6 +118,16 @@ def cron_every_s(store: str) -> int | None:
     return last[1] if last else None
 
 
+def is_watched() -> bool:
+    """Whether a daemon or one's agent is seen. False where that can't be told."""
+    from mirage.errors import MirageError
+
+    try:
+        return daemon_listens(socket_path()) or agent_runs(agent_store())
+    except (MirageError, OSError):
+        return False
+
+
 def tell_who_watches(
     program: str, limit_s: int | None, partition: str = "", nodes: int = 0
 ) -> None:

@@ -63,7 +63,9 @@ class Scenario:
     segments: int = MAX_SEGMENTS
     """Links that a chain has at most."""
     service: str | None = None
-    """The chains are replicas of this service, whose first links end apart; None: each stands alone."""
+    """The chains are replicas of this service; None: each stands alone."""
+    first_links_end_apart: bool = False
+    """As of a service that nobody watches."""
     partition: str | None = None
     """Of the chains; None: the cluster's default."""
     has_one_user: bool = True
@@ -92,7 +94,7 @@ class Scenario:
     def limit_of(self, tag: ChainTag) -> int:
         """The time limit of this link."""
         first_s = None
-        if tag.segment == 1 and tag.replica is not None:
+        if self.first_links_end_apart and tag.segment == 1 and tag.replica is not None:
             first_s = first_limit_s(self.limit_s, tag.replica, self.chains, 2 * self.start_up_s)
         return self.limit_s if first_s is None else first_s
 

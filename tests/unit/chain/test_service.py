@@ -49,6 +49,16 @@ def test_replicas_are_chains_of_one_name_whose_first_links_end_apart(
     assert "2 more handovers, once" in said.err
 
 
+def test_where_a_service_watches_no_first_link_is_shorter(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It keeps them apart by handovers, for which the predecessor waits."""
+    monkeypatch.setattr("mirage.cli.submit_service.is_watched", lambda: True)
+    assert main([*SERVICE, "--replicas", "3", "train.sbatch"]) == 0
+    assert not any(word.startswith("--time=") for words in site.sbatch_calls() for word in words)
+    assert "more handovers, once" not in capsys.readouterr().err
+
+
 def test_a_replica_that_is_refused_is_told_with_those_that_run(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -576,14 +576,6 @@ def test_replicas_that_end_together_are_to_hand_over_one_after_the_other(store):
     step([*jobs, *replica(4, 9800)], store, policy)
     told = {each.predecessor.job_id: each.earlier_s for each in policy.given}
     assert told == {10: 0, 20: 450, 30: 900, 40: 0}, "an eighth of a link of an hour apart"
-    assert not any(each.is_only_replica for each in policy.given)
-
-
-def test_a_replica_knows_whether_it_is_the_only_one_that_serves(store):
-    policy = Always(Action.WAIT)
-    step([*replica(1, 8000), *replica(2, 9000, ready_s=0)], store, policy)
-    told = {each.predecessor.job_id: each.is_only_replica for each in policy.given}
-    assert told == {10: True, 20: False}
 
 
 def test_a_service_of_another_user_or_name_moves_nothing(store):
