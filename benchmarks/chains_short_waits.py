@@ -24,6 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.real_chains_plan import HOUR_S, LINK_MIN, other_jobs
+from benchmarks.sim_common import write_json
 from mirage.chain.progress import chain_progress
 from mirage.chain.script import AHEAD, MOST_AHEAD
 from mirage.config import PolicyConfig
@@ -179,7 +180,7 @@ def main() -> None:
             continue
         rows.append(row(case, seeds, args.load))
         print(rows[-1], flush=True)
-        args.out.write_text(json.dumps(rows, indent=1) + "\n")
+        write_json(args.out, rows)
 
 
 if __name__ == "__main__":

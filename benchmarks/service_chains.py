@@ -45,6 +45,7 @@ import numpy as np
 
 from benchmarks import chains_short_waits as short
 from benchmarks.chain_goodput import IDLE_S, TRACE, WARM_S, month_cluster
+from benchmarks.sim_common import write_json
 from mirage.chain.progress import ChainProgress, chain_progress
 from mirage.chain.script import AHEAD
 from mirage.config import PolicyConfig
@@ -261,7 +262,7 @@ def main() -> None:
                     )
                     if (name, nodes, own_h, policy) not in known:
                         rows.append(measured(name, args.trace, nodes, link_h, policy))
-                        args.out.write_text(json.dumps(rows, indent=1) + "\n")
+                        write_json(args.out, rows)
     for table in (*tables(rows), *others(rows)):
         print(json.dumps(table))
 

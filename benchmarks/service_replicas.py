@@ -29,6 +29,7 @@ from typing import Any
 
 from benchmarks import service_chains
 from benchmarks.chain_goodput import TRACE
+from benchmarks.sim_common import write_json
 from mirage.chain.progress import chain_progress
 from mirage.chain.serving import serving
 from mirage.chain.together import Span, Together, together
@@ -113,7 +114,7 @@ def main() -> None:
                 row = measured(name, args.trace, args.nodes, args.links, args.replicas, arm)
                 known[key] = row
                 rows.append(row)
-                args.out.write_text(json.dumps(rows, indent=1) + "\n")
+                write_json(args.out, rows)
             print(json.dumps(known[key]), flush=True)
 
 

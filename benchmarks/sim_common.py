@@ -162,7 +162,7 @@ def machine() -> dict[str, Any]:
     }
 
 
-WIDTH = 160
+WIDTH = 200
 
 
 def write_json(path: Path, result: object) -> None:
