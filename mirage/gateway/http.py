@@ -114,8 +114,10 @@ class Client:
         exchange = _Exchange(relay, self._client, request)
         try:
             status = await exchange.run(began)
-        except (h11.ProtocolError, OSError, asyncio.CancelledError):
+        except (h11.ProtocolError, OSError, asyncio.CancelledError) as error:
             relay.counts.note(exchange.answered_after(began), is_good=exchange.left_by_client)
+            if isinstance(error, h11.ProtocolError):
+                raise ConnectionResetError from error
             raise
         if not exchange.answered_s:
             await refuse(streams, status, _REFUSALS[status])

@@ -110,6 +110,54 @@ def test_haproxy_follows_a_handover_and_lets_requests_wait(site: Site, tmp_path:
 
 
 @needs_haproxy
+def test_haproxy_takes_http_2_over_tls(site: Site, tmp_path: Path) -> None:
+    """With the configuration as it is printed. Two requests share one connection of the client."""
+    assert HAPROXY
+    site.chain()
+    site.ready(Server("first").port)
+    token, stats, public = token_of(site), tmp_path / "stats.sock", free_port()
+    tokens = Tokens(site.home / "token")
+    certificate(tmp_path)
+    with gateway(
+        site, tokens=tokens, proxy=lambda port: HAProxy(str(stats), "chat", port)
+    ) as running:
+        text = haproxy_config("chat", running.port, tokens.path, is_http=True)
+        text = text.replace("SOCKET mode", f"{stats} mode").replace(":8443", f"127.0.0.1:{public}")
+        text = text.replace("CERTIFICATE.pem", str(tmp_path / "both.pem"))
+        (tmp_path / "haproxy.cfg").write_text(text)
+        url = f"https://127.0.0.1:{public}/"
+        words = ["curl", "-sk", "--http2", "-H", f"Authorization: Bearer {token}", url, url]
+        words += ["-w", " %{http_version} %{http_code}\n", "-o", "-"]
+        with process(HAPROXY, "-db", "-f", tmp_path / "haproxy.cfg"):
+            wait_until(lambda: running.demand()["replicas"] == 1)
+            wait_until(lambda: "first 2 200" in said(words), "an answer by HTTP/2")
+            assert said(words).count("first 2 200") == 2
+
+
+def certificate(folder: Path) -> None:
+    words = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-subj",
+        "/CN=localhost",
+        "-days",
+        "1",
+    ]
+    files = ["-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")]
+    subprocess.run([*words, *files], check=True, capture_output=True)
+    both = (folder / "cert.pem").read_text() + (folder / "key.pem").read_text()
+    (folder / "both.pem").write_text(both)
+
+
+def said(words: list[str]) -> str:
+    return subprocess.run(words, capture_output=True, text=True, check=False).stdout
+
+
+@needs_haproxy
 def test_a_backend_that_haproxy_has_not_is_told(site: Site, tmp_path: Path) -> None:
     assert HAPROXY
     stats = tmp_path / "stats.sock"
