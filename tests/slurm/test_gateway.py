@@ -147,3 +147,43 @@ def _answers(port: int) -> bool:
         time.sleep(0.2)
         return False
     return True
+
+
+POSTGRES = next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))), None)
+
+
+@pytest.mark.skipif(POSTGRES is None, reason="PostgreSQL is not installed (scripts/databases does)")
+def test_a_database_is_handed_over_to_one_writer_and_keeps_what_it_took(site, service, tmp_path):
+    """As docs/examples/postgres.sbatch is, but for its time limit and where the programs are."""
+    service.configure(lead_s=600)
+    home, port, log = site.home(ALICE), free_port(), tmp_path / "gateway.log"
+    site.run(ALICE, "rm", "-rf", str(home / "postgres"))
+    site.script(ALICE, ".postgres-password", "secret\n")
+    text = (ROOT / "docs" / "examples" / "postgres.sbatch").read_text()
+    path = f'export PATH="$PATH:{POSTGRES.parent}"\ndata='
+    text = text.replace("24:00:00", "10:00").replace("\ndata=", f"\n{path}")
+    site.submit_chain(ALICE, "--segments=2", site.script(ALICE, "postgres.sh", text))
+    gateway = site.start(ALICE, "mirage", "gateway", f"postgres:{port}", "--tcp", log=log)
+    url = f"postgresql://{ALICE}:secret@127.0.0.1:{port}/postgres"
+    writers = ("pgrep", "-u", ALICE, "-fc", "^postgres -D")
+
+    def sql(words: str) -> str:
+        most = int(site.run("root", *writers, check=False).stdout)
+        assert most <= 1, "two write at once"
+        return site.run(ALICE, "psql", url, "-Atc", words).stdout.strip()
+
+    try:
+        until(lambda: log.exists() and "ready: " in log.read_text(), 60, "the gateway")
+        sql("create table told (number int)")
+        first = sql("select inet_server_port()")
+        taken = 0
+        with service.running():
+            while sql("select inet_server_port()") == first:
+                taken += 1
+                assert sql(f"insert into told values ({taken})") == "INSERT 0 1"
+        assert sql("select count(*) from told") == str(taken)
+        print(f"{taken} rows over one handover")
+    finally:
+        gateway.terminate()
+        gateway.wait()
+        print(log.read_text()[-2000:], (home / "postgres.log").read_text()[-2000:])
