@@ -4,12 +4,10 @@ with all that follows from it.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from mirage.config import Config
-from mirage.config_sources import BY_ITSELF, Key, LoadedConfig, store_url, with_values
+from mirage.config_sources import BY_ITSELF, Key, LoadedConfig, with_values
 from mirage.daemon.app import OpenPage, routing_table, state_valid_s
 from mirage.daemon.metrics import parse_address
 from mirage.daemon.restraint import Acting
@@ -18,8 +16,6 @@ from mirage.provision.policies.registry import make_policy
 from mirage.slurm.adapter import probed_version
 from mirage.slurm.rest_cluster import client_of
 from mirage.store.journal import Journal
-from mirage.store.sqlite import file_of
-from mirage.store.url import parse_url
 from mirage.web.server import port_of
 
 
@@ -58,34 +54,6 @@ def check(config: Config, socket: str) -> None:
     if config.daemon.web:
         opener(socket)
         port_of(config.daemon.web)
-
-
-def settled(config: Config, default_store: str) -> Config:
-    """The configuration, with the store's URL in it. Raises InputError."""
-    store = store_url(config.daemon, default_store)
-    return replace(config, daemon=replace(config.daemon, store=store, store_file=""))
-
-
-def journal_from(config: Config, default_store: str) -> Journal:
-    """The audit log: beside the store, unless the configuration names another place."""
-    audit = config.audit
-    path = Path(audit.file) if audit.file else state_folder(config, default_store) / "audit.jsonl"
-    return Journal(
-        path=path, max_bytes=audit.max_mib << 20, max_age_s=audit.max_days * 86_400, keep=audit.keep
-    )
-
-
-def state_folder(config: Config, default_store: str) -> Path:
-    """Where the store is if it is a file, else where ``default_store`` would be. Raises InputError."""
-    return (
-        store_path(config.daemon.store) or store_path(default_store) or Path("mirage.db")
-    ).parent
-
-
-def store_path(url: str) -> Path | None:
-    """The file of a store; None: it is on a server, or in memory. Raises InputError."""
-    parsed = parse_url(url)
-    return file_of(parsed) if parsed.get_backend_name() == "sqlite" else None
 
 
 def opener(socket: str) -> OpenPage:

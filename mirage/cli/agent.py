@@ -7,7 +7,7 @@ from __future__ import annotations
 import argparse
 from contextlib import nullcontext
 
-from mirage.apps.service import journal_from
+from mirage.apps.places import journal_from
 from mirage.cli import serve
 from mirage.config_sources import user_file
 from mirage.daemon.restraint import Acting, acting_from

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import argparse
 
-from mirage.apps.service import journal_from
+from mirage.apps.places import DEFAULT_STORE, journal_from
 from mirage.cli import serve
 from mirage.config_sources import SITE_FILE
 from mirage.daemon.restraint import acting_from
 from mirage.domain import ActingMode
 from mirage.errors import StoreError
-
-DEFAULT_STORE = "sqlite:////var/lib/mirage/mirage.db"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

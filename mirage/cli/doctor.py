@@ -11,10 +11,9 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from mirage.apps.service import journal_from, settled, store_path
+from mirage.apps.places import DEFAULT_STORE, journal_from, settled, store_path
 from mirage.chain.folder import make_chains_folder
 from mirage.chain.sbatch import real_sbatch
-from mirage.cli.daemon import DEFAULT_STORE
 from mirage.cli.table import console
 from mirage.config import Config
 from mirage.config_sources import SITE_FILE, is_there, load, named_file, user_file

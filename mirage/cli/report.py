@@ -10,9 +10,8 @@ from pathlib import Path
 from rich.markup import escape
 from rich.table import Table
 
-from mirage.apps.service import journal_from, settled
+from mirage.apps.places import DEFAULT_STORE, journal_from, settled
 from mirage.chain.durations import format_duration
-from mirage.cli.daemon import DEFAULT_STORE
 from mirage.cli.table import console
 from mirage.config import Config
 from mirage.config_sources import SITE_FILE, is_there, load, named_file, user_file

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 from rich.table import Table
 
-from mirage.apps.service import settled, state_folder
-from mirage.cli.daemon import DEFAULT_STORE
+from mirage.apps.places import DEFAULT_STORE, settled, state_folder
 from mirage.cli.learning import (
     TerminalReporter,
     add_count,

@@ -24,9 +24,8 @@ from mirage.provision.learn.about import ProvisionAbout
 from mirage.provision.learn.episode import STEP_S
 from mirage.provision.policies.learned import MOST_STEP_S, SIZES
 from mirage.slurm.adapter import connect
-from mirage.store.exclusive import is_held
 from mirage.store.journal import read_journal
-from mirage.store.url import parse_url, shown
+from mirage.store.places import file_in
 from slurm_sim.clusters import read_cluster
 from slurm_sim.config import ClusterConfig
 from slurm_sim.errors import InvalidCluster
@@ -118,8 +117,12 @@ def check_adapter(config: AdapterConfig) -> Iterator[Diagnosis]:
 
 def check_server(store_url: str) -> Iterator[Diagnosis]:
     """Whether a store on a server answers."""
-    if parse_url(store_url).get_backend_name() == "sqlite":
+    if file_in(store_url):
         return
+    # With SQLAlchemy, which a file does not need.
+    from mirage.store.exclusive import is_held
+    from mirage.store.url import shown
+
     try:
         is_held(store_url)
     except (InputError, StoreError) as problem:  # InputError: its driver is missing

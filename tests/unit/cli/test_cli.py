@@ -734,6 +734,15 @@ def loaded_by(shell, *words):
     return set(done.stderr.splitlines()[-1].split()[1:])
 
 
+@pytest.mark.parametrize(("verb", "needed"), [("report", set()), ("doctor", {"numpy"})])
+def test_who_reads_what_a_service_wrote_does_not_load_the_service(verb, needed):
+    code = f"import sys, mirage.cli.{verb}; print(*sys.modules)"
+    words = [sys.executable, "-c", code]
+    names = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
+    assert {name.split(".")[0] for name in names} & HEAVY == needed
+    assert "mirage.daemon.app" not in names
+
+
 @pytest.mark.parametrize(
     "words", [("status",), ("explain", "2"), ("history",), ("status", "abc", "--json")]
 )
