@@ -14,7 +14,7 @@ from mirage.cli.table import console, heading, remarks, services_table, states_t
 from mirage.daemon.report import BAD_DAYS, SHOWN, is_news
 from mirage.daemon.services import in_words
 from mirage.domain import ChainState
-from mirage.user.chain_names import resolve_chains
+from mirage.user.chain_names import replicas_of, resolve_chains
 from mirage.user.sources import Json, find_chains, find_services
 
 MOST_LINKS = 6
@@ -28,15 +28,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    asked = resolve_chains(args.chain) if args.chain else []
+    asked = _asked(args.chain)
     chain_id = asked[0] if len(asked) == 1 else None
     reports, note = find_chains(chain_id)
     services = find_services(reports)
-    if len(asked) > 1:
+    if args.chain:
         reports = [report for report in reports if report["chain"] in asked]
         services = [row for row in services if row["service"] == args.chain]
-    elif args.chain and not is_service(args.chain):
-        services = []
     if not (args.all or args.chain):
         reports = [report for report in reports if is_news(report, time.time())]
     if args.json:
@@ -59,6 +57,13 @@ def run(args: argparse.Namespace) -> int:
     if note:
         console.print(escape(note))
     return 0
+
+
+def _asked(text: str | None) -> list[str]:
+    """Ids of the chains that are meant; none too of a service without a replica."""
+    if not text or (is_service(text) and not replicas_of(text)):
+        return []
+    return resolve_chains(text)
 
 
 def _show_service(row: Json) -> None:

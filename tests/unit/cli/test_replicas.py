@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,28 @@ def test_a_verb_acts_on_each_replica_though_one_fails(
     assert run(argparse.Namespace(chain="chain3", verb="pause", follow=True)) == 0
     with pytest.raises(InputError, match="--follow takes one replica, such as llm:1"):
         run(argparse.Namespace(chain="llm", verb="logs", follow=True))
+
+
+def test_the_status_of_one_service_has_its_row_alone(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mirage.cli.status.find_chains", lambda _chain: ([], ""))
+    rule = ScaleRule(least=0, most=2)
+    asleep = ServiceRecord(
+        name="asleep", words=[], source="/x", cwd="/", environ={}, rule=rule, wanted=0
+    )
+    write_service(asleep, b"")
+    assert main(["status", "asleep"]) == 0
+    said = capsys.readouterr().out
+    assert "service asleep" in said
+    assert "no replica runs: nobody asks" in said
+    assert "llm" not in said
+    assert main(["status", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["services"]
+    assert [(row["service"], row["ready"], row["wanted"]) for row in rows] == [
+        ("asleep", 0, 0),
+        ("llm", 0, 3),
+    ]
 
 
 def test_scale_shows_what_there_is(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
