@@ -662,3 +662,12 @@ def test_each_link_may_choose_a_free_port(rig: Rig) -> None:
         assert told["port"] != taken
         assert told["host"] == os.uname().nodename
         assert answers(told["port"])
+
+
+def test_the_address_of_a_link_that_was_killed_outright_goes_with_the_next_one(rig: Rig) -> None:
+    serve_on_a_port(rig)
+    os.killpg(rig.running[-1].pid, signal.SIGKILL)
+    rig.over(11, "FAILED")
+    assert endpoint(rig, 1).exists()
+    rig.start(2, 12, 11)
+    wait_until(lambda: endpoint(rig, 2).exists() and not endpoint(rig, 1).exists())
