@@ -1,105 +1,75 @@
-"""`mirage evaluate waits`: forecasts of starts, as `mirage when` gives them."""
+"""`mirage evaluate waits`: forecasts of starts, as `mirage when` gives them, on queue logs."""
 
 from __future__ import annotations
 
 import argparse
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.markup import escape
 from rich.table import Table
 
-from mirage.cli.evaluate_options import add_history, add_output, add_start, plan_of
-from mirage.cli.learning import TerminalReporter, instant
+from mirage.cli.learning import TerminalReporter, add_out, instant
 from mirage.cli.table import console
-from mirage.errors import InputError
-from slurm_sim.cli.arguments import positive
 
-if TYPE_CHECKING:  # the simulator takes a second to import
-    from mirage.provision.starts.evaluation import WaitsEvaluation, WaitsPlan
+if TYPE_CHECKING:  # pandas takes a second to import
+    from mirage.provision.starts.queue_scores import WaitScore
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_history(parser, "folder of `mirage train --method futures` (default: no simulated futures)")
-    _add_jobs(parser.add_argument_group("jobs"))
-    add_output(
-        parser,
-        "report.html and results.json",
-        "the drawn jobs and of the resamples of the intervals",
-    )
-
-
-def _add_jobs(group: argparse._ArgumentGroup) -> None:
-    add_start(group, "begin of the submissions that are judged")
-    group.add_argument(
-        "--end",
+    parser.add_argument(
+        "--queue-log",
+        dest="logs",
+        nargs="+",
+        action="extend",
         required=True,
-        type=instant,
-        metavar="TIME",
-        help="end of the submissions that are judged",
+        type=Path,
+        metavar="FILE",
+        help="queue logs: the service's own, or files of the same columns (docs/traces.md)",
     )
-    group.add_argument(
-        "--past",
-        required=True,
-        type=instant,
-        metavar="TIME",
-        help="begin of the submissions that calibrate, until two days before --start",
-    )
-    group.add_argument(
-        "--jobs",
-        type=positive,
-        metavar="N",
-        help="number of jobs that are judged; twice as many calibrate (default: 100)",
-    )
-    group.add_argument(
-        "--futures",
-        type=positive,
-        metavar="N",
-        help="number of futures to simulate for a forecast (default: 16)",
+    for name, about in (("start", "begin"), ("end", "end")):
+        parser.add_argument(
+            f"--{name}",
+            type=instant,
+            metavar="TIME",
+            help=f"{about} of the looks that are judged, as 2023-02-01, UTC (default: the log's)",
+        )
+    parser.add_argument("--days", action="store_true", help="a row for each day as well")
+    add_out(parser.add_argument_group("output"), "folder of report.html and results.json")
+    parser.add_argument(
+        "--json", action="store_true", help="print the figures as JSON (docs/evaluation.md)"
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    plan = _plan(args)
-    from mirage.provision.starts.evaluation import evaluate_waits, sentence
+    from mirage.provision.starts.evaluation import WaitsPlan, evaluate_waits, sentence
 
+    plan = WaitsPlan(logs=tuple(args.logs), out=args.out, start_s=args.start, end_s=args.end)
     with TerminalReporter() as reporter:
-        found = evaluate_waits(plan, reporter)
+        evaluation = evaluate_waits(plan, reporter)
     if args.json:
-        print(json.dumps({"out": str(plan.out)} | found.record, indent=1))
+        print(json.dumps({"out": str(plan.out)} | evaluation.record, indent=1))
         return 0
-    console.print(_table(found))
+    found = evaluation.found
+    console.print(_table([("", score) for score in found.scores]))
+    if args.days:
+        console.print(_table([(day, score) for day, scores in found.days for score in scores]))
     console.print(f"[bold]{escape(sentence(found))}.[/]")
     console.print(f"{escape(str(plan.out))}: report.html, results.json")
     return 0
 
 
-def _plan(args: argparse.Namespace) -> WaitsPlan:
-    from mirage.provision.learn.futures import folder_in
-    from mirage.provision.starts.evaluation import WaitsPlan
-
-    if args.futures and args.models is None:
-        raise InputError("--futures needs --models, the folder that the futures are drawn from.")
-    habits = None if args.models is None else folder_in(args.models)
-    return WaitsPlan(habits=habits, **plan_of(args, "models"))
-
-
-def _table(found: WaitsEvaluation) -> Table:
-    from mirage.figures.words import hours, percent
+def _table(rows: list[tuple[str, WaitScore]]) -> Table:
+    from mirage.provision.starts.evaluation import HEAD, cells
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("method")
-    for name in ("covered", "in doubt", "middle half", "as published", "median error"):
+    has_days = any(day for day, _ in rows)
+    for name in (("day",) if has_days else ()) + ("method",):
+        table.add_column(name)
+    for name in ("jobs", *HEAD):
         table.add_column(name, justify="right")
-    for score in found.scores:
-        low, _, high = score.ratio_quartiles or (0.0, 0.0, 0.0)
-        doubt = score.covered_in_doubt
-        table.add_row(
-            escape(score.method),
-            percent(score.covered.value),
-            percent(doubt.value) if doubt else "-",
-            f"{low:.2f} to {high:.2f}",
-            percent(score.as_published or 0),
-            hours(score.error_h),
-        )
+    for day, score in rows:
+        first = (day,) if has_days else ()
+        table.add_row(*first, escape(score.method), str(score.jobs), *cells(score))
     return table

@@ -87,6 +87,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from mirage.cli import evaluate
 
         words = [verb, *evaluate.in_full(words[1:])]
+    if verb == "when":  # most of its options are sbatch's
+        from mirage.cli import when
+
+        words = [verb, *when.in_front(words[1:])]
     try:
         _check_verb(verb)
         args, unknown = parser_of(verb).parse_known_args(words)

@@ -99,7 +99,7 @@ def _add_training(group: argparse._ArgumentGroup) -> None:
         required=True,
         type=words_of,
         metavar="NAME[,NAME]",
-        help="methods: quantile, xgboost, moe-dqn, ..., all of them, or futures (docs/learning.md)",
+        help="methods: quantile, xgboost, moe-dqn, ..., or all (docs/learning.md)",
     )
     add_settings(group, "each method")
     group.add_argument(
@@ -143,13 +143,11 @@ def run(args: argparse.Namespace) -> int:
     for result in results:
         if result.words:
             errors.print(escape(f"{result.method}: {result.words}"))
-    models = [f"{each.method}={each.folder}" for each in results if each.model is not None]
-    ahead = [f"mirage when -N 1 --model {each.folder}" for each in results if each.model is None]
-    judge = (
+    models = [f"{each.method}={each.folder}" for each in results]
+    following = (
         f"mirage evaluate pairs --trace {plan.trace} --cluster {plan.cluster} --methods"
         f" {','.join(models)} --start TIME --episodes 40 --out results"
     )
-    following = "; ".join([*([judge] if models else []), *ahead])
     errors.print(escape(f"Figures: card.md in each folder. Next: {following}"))
     return 0
 

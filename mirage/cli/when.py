@@ -1,147 +1,242 @@
-"""`mirage when [-N N] [-t TIME] [-p PARTITION] | JOB`: when would this job start?"""
+"""`mirage when [SCRIPT | sbatch's options | JOB...]`: when would this job start?"""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mirage.chain.durations import format_duration, parse_time_limit
+from mirage.chain.durations import format_duration, parse_duration
 from mirage.chain.tag import MAX_JOB_ID
 from mirage.cli.table import console, when
-from mirage.errors import InputError
+from mirage.errors import InputError, system_says
 from mirage.slurm.fields import array_tasks
 from mirage.user.slurm_access import adapter_config, slurm_of, slurm_user, survey_of
-from slurm_sim.cli.arguments import positive
 
-if TYPE_CHECKING:  # numpy and the simulator take a second to import
-    from mirage.provision.starts.answer import StartAnswer
+if TYPE_CHECKING:  # the simulator's records take a while to import
+    from mirage.provision.starts.answer import StartAnswer, StartQuestion, StartSources
+    from mirage.provision.starts.forecast import StartForecast
 
 Json = dict[str, Any]
 _JOB = re.compile(r"\d{1,15}(_(\d{1,9}|\[.*\]))?", re.ASCII)
+_ALMOST_A_JOB = re.compile(r"\d+[_+].*|\d+|_\d+", re.ASCII)
 WORTH_S = 600
 """Smaller differences between shapes are not told."""
+OWN = {"--before": True, "--lines": True, "--json": False, "-h": False, "--help": False}
+"""Options of `mirage when` itself, and whether a value follows; all others are sbatch's."""
+
+
+def in_front(words: Sequence[str]) -> list[str]:
+    """The words with Mirage's own options first, and then `--`: all others are sbatch's."""
+    own, others, rest = [], [], list(words)
+    while rest:
+        word = rest.pop(0)
+        name, _, value = word.partition("=")
+        if name not in OWN:
+            others.append(word)
+            continue
+        own.append(word)
+        if OWN[name] and not value and rest:
+            own.append(rest.pop(0))
+    return [*own, "--", *others]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "mirage when [options] [sbatch options] [SCRIPT | JOB ...]"
     parser.add_argument(
-        "job",
-        nargs="?",
-        type=job_name,
-        metavar="JOB",
-        help="id of a job in the queue, as squeue prints it: 60, of array tasks 60_2 or 60_[3-9]",
+        "words",
+        nargs="*",
+        metavar="SCRIPT | JOB",
+        help=(
+            "a batch script, sbatch's options (-N 2 -t 4:00:00 --gres=gpu:2), or ids of pending jobs"
+            " as squeue prints them: 60, 60_2, 60_[3-9]"
+        ),
     )
-    shape = parser.add_argument_group("shape of a job that is not in the queue")
-    shape.add_argument("-N", "--nodes", type=positive, metavar="N", help="nodes (default: 1)")
-    shape.add_argument(
-        "-t",
-        "--time",
-        type=_limit,
+    parser.add_argument(
+        "--before",
         metavar="TIME",
-        help="time limit, in one of sbatch's forms (default: the partition's)",
+        help="time, as 2026-02-01T08:00, or time from now, as 6h: the chance of a start until then",
     )
-    shape.add_argument(
-        "-p", "--partition", metavar="P", help="partition (default: the cluster's default)"
-    )
-    ahead = parser.add_argument_group("look-ahead")
-    ahead.add_argument(
-        "--model",
-        metavar="FOLDER",
-        help="model folder with a cluster.toml (default: policy.model of the configuration)",
-    )
-    ahead.add_argument(
-        "--calibration",
-        type=Path,
+    parser.add_argument(
+        "--lines",
         metavar="FILE",
-        help="results.json of mirage evaluate waits on this cluster (default: none)",
-    )
-    ahead.add_argument(
-        "--futures",
-        type=positive,
-        default=64,
-        metavar="N",
-        help="number of futures to simulate at most (default: %(default)s)",
+        help="file with one question a line, in the words above; - is standard input",
     )
     parser.add_argument("--json", action="store_true", help="output as JSON (docs/cli.md)")
 
 
+def run(args: argparse.Namespace) -> int:
+    questions = [args.words] if args.words else []
+    if args.lines:
+        questions += _lines(args.lines)
+    if not questions:
+        raise InputError(
+            "give a script, sbatch's options, or a job id: mirage when -N 8 -t 48:00:00."
+        )
+    sources, before = _sources(), _before(args.before)
+    found = [answer for words in questions for answer in _answers(words, sources)]
+    if args.json:
+        records = [_record(each, before) for each in found]
+        print(json.dumps(records[0] if len(records) == 1 else records, indent=2))
+        return 0
+    for answer in found:
+        _show(answer, before)
+    return 0
+
+
+def _lines(file: str) -> list[list[str]]:
+    try:
+        text = sys.stdin.read() if file == "-" else Path(file).read_text()
+    except OSError as error:
+        raise InputError(f"--lines: {system_says(error)}") from error
+    return [words for line in text.splitlines() if (words := shlex.split(line, comments=True))]
+
+
+def _before(text: str | None) -> float | None:
+    """Seconds since 1970, or from now where below a billion; None: not asked."""
+    from datetime import datetime
+
+    if text is None:
+        return None
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        pass
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise InputError(
+            f"--before: expected a time as 2026-02-01T08:00, or 6h, got {text!r}"
+        ) from error
+
+
+def _answers(words: Sequence[str], sources: StartSources) -> Iterator[StartAnswer]:
+    if all(_ALMOST_A_JOB.fullmatch(word) for word in words):
+        for word in words:
+            yield sources.of_job(*job_name(word))
+        return
+    if jobs := [word for word in words if _JOB.fullmatch(word) and words[0] == word]:
+        raise InputError(f"give either job {jobs[0]} or a script and sbatch's options, not both.")
+    yield sources.of_shape(_question(words))
+
+
 def job_name(text: str) -> tuple[int, str]:
-    """For argparse: a job's id and an array task's index, as squeue prints them; the first of several
-    tasks.
+    """A job's id and an array task's index, as squeue prints them; the first of several tasks.
+    Raises InputError.
     """
     try:
         if not _JOB.fullmatch(text) or not 0 < int(text.partition("_")[0]) <= MAX_JOB_ID:
             raise ValueError
         return int(text.partition("_")[0]), array_tasks(text)[0]
     except ValueError:
-        raise argparse.ArgumentTypeError(
+        raise InputError(
             f"expected a job id as squeue prints it (60, 60_2, 60_[3-9]), got {text!r}"
         ) from None
 
 
-def _limit(text: str) -> int:
+def _question(words: Sequence[str]) -> StartQuestion:
+    from mirage.chain.batch_script import parse_script
+    from mirage.chain.command_line import parse_request
+    from mirage.chain.request import find_script
+    from mirage.provision.starts.answer import StartQuestion
+
+    request = parse_request(words)
+    if request.own:
+        raise InputError(f"--{next(iter(request.own))} says nothing to when; leave it out.")
+    options, script = list(request.options), []
+    if request.script:
+        path = find_script(request, str(Path.cwd()), os.environ.get("PATH", ""))
+        try:
+            options = [*parse_script(path.read_bytes()).options, *options]
+        except OSError as error:
+            raise InputError(f"{system_says(error)}; give a batch script.") from error
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from error
+        script = [str(path)]
+    given = [word for option in request.options for word in option.words]
+    return StartQuestion(options, partial(_test_only, [*given, *(script or ["--wrap=true"])]))
+
+
+def _test_only(words: Sequence[str]) -> str:
+    """What `sbatch --test-only` says of a start; empty where there is no sbatch. Raises InputError with
+    sbatch's own words where it refuses.
+    """
+    from mirage.errors import ClusterError
+    from mirage.slurm.runner import Runner
+
+    config = adapter_config()
     try:
-        limit_s = parse_time_limit(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-    if limit_s is None:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a time above 0, such as 48:00:00")
-    return limit_s
+        runner = Runner(bin_dir=config.bin_dir, timeout_s=config.timeout_s, retries=0)
+        result = runner.run(["sbatch", "--test-only", *words])
+    except ClusterError:
+        return ""
+    lines = [line.removeprefix("sbatch: ") for line in result.stderr.splitlines() if line.strip()]
+    if result.returncode:
+        said = " ".join(line.removeprefix("error: ") for line in lines) or "no reason"
+        raise InputError(f"sbatch refuses such a job: {said}")
+    return _in_words(lines[-1] if lines else "")
 
 
-def run(args: argparse.Namespace) -> int:
-    has_shape = (args.nodes, args.time, args.partition) != (None, None, None)
-    if args.job is not None and has_shape:
-        raise InputError(f"give either job {args.job[0]} or a shape (-N, -t, -p), not both.")
-    if args.job is None and not has_shape:
-        raise InputError("give a job id, or a shape: -N 8 -t 48:00:00 -p PARTITION.")
-    found = _answer(args)
-    if args.json:
-        print(json.dumps(_record(found), indent=2))
-    else:
-        _show(found)
-    return 0
+def _in_words(line: str) -> str:
+    """`Job 7 to start at 1764360000 using 4 processors on nodes n1 in partition gpu`."""
+    match = re.search(r"to start at (\d+|\d{4}-\S+) (using .*)", line)
+    if match is None:
+        return ""
+    at = match[1]
+    shown = when(int(at)) if at.isdecimal() else at
+    return f"plans a start at {shown} {match[2]} (if all jobs run until their limits)"
 
 
-def _answer(args: argparse.Namespace) -> StartAnswer:
+def _sources() -> StartSources:
     from mirage.cli.groups import errors
-    from mirage.config_sources import SITE_FILE, is_there, load, user_file
-    from mirage.provision.starts.answer import StartQuestion, StartSources
-    from mirage.provision.starts.forecast import AS_IT_IS, read_calibration
-    from mirage.provision.starts.regression import read_regression
+    from mirage.provision.starts.answer import StartSources
 
-    usual = SITE_FILE if not user_file().exists() and is_there(SITE_FILE) else user_file()
-    config = load(None, usual).config
     reach = adapter_config()
     survey = survey_of(reach)
-    sources = StartSources(
+    return StartSources(
         cluster=slurm_of(reach),
         describe=survey.cluster,
         reservations=survey.reservations,
         user=slurm_user(reach),
-        model=args.model or config.policy.model,
-        calibration=read_calibration(args.calibration) if args.calibration else AS_IT_IS,
-        regression=read_regression(args.calibration) if args.calibration else None,
-        futures=args.futures,
+        learned=learned_here,
         warn=lambda text: errors.print(f"mirage when: {text}", markup=False),
     )
-    if args.job is not None:
-        return sources.of_job(*args.job)
-    return sources.of_shape(StartQuestion(args.nodes or 1, args.time, args.partition))
 
 
-def _record(found: StartAnswer) -> Json:
+def learned_here() -> Any:
+    """What one's own agent learnt, else what the site's service did; None: nothing yet."""
+    from mirage.user.waits_folder import waits_folders
+
+    for folder in waits_folders():
+        if (folder / "recipe.toml").is_file():
+            from mirage.provision.starts.learned_folder import read_learned
+
+            return read_learned(folder)[0]
+    return None
+
+
+def _record(found: StartAnswer, before: float | None) -> Json:
     return {
         "at": found.at_s,
         "job": found.job_id,
         "method": found.forecasts[0].forecast.method,
+        "ahead": found.ahead,
+        "slurm": found.slurm,
+        **_chance(found, before),
         "forecasts": [
             {
                 "nodes": each.shape.nodes,
                 "time_limit_s": each.shape.time_limit_s,
                 "partition": each.shape.partition,
+                "cpus": each.shape.cpus,
+                "gpus": each.shape.gpus,
                 "wait_p10_s": round(each.forecast.wait_s[0]),
                 "wait_p50_s": round(each.forecast.wait_s[1]),
                 "wait_p90_s": round(each.forecast.wait_s[2]),
@@ -152,26 +247,42 @@ def _record(found: StartAnswer) -> Json:
     }
 
 
-def _show(found: StartAnswer) -> None:
+def _chance(found: StartAnswer, before: float | None) -> Json:
+    if before is None:
+        return {}
+    at_s = before if before > 1e9 else found.at_s + before
+    chance = (
+        found.forecasts[0].forecast.chance_within(at_s - found.at_s) if at_s > found.at_s else 0.0
+    )
+    return {"before": round(at_s), "chance_before": round(chance, 2)}
+
+
+def _show(found: StartAnswer, before: float | None) -> None:
     first = found.forecasts[0]
     low_s, middle_s, high_s = first.forecast.wait_s
     name = f"job {found.job_id}{found.task and '_' + found.task}"
     what = f"{name} ({first.shape})" if found.job_id else str(first.shape)
-    console.print(
+    say = partial(console.print, markup=False)
+    say(
         f"{what}: starts in {_range(low_s, high_s)} (80 %), as likely before as after"
-        f" {when(found.at_s + round(middle_s))} (in {format_duration(middle_s)})",
-        markup=False,
+        f" {when(found.at_s + round(middle_s))} (in {format_duration(middle_s)})"
     )
-    console.print(f"Why: {first.forecast.reason}.", markup=False)
+    if asked := _chance(found, before):
+        say(f"Chance of a start before {when(asked['before'])}: {asked['chance_before']:.0%}.")
+    say(f"Why: {first.forecast.reason}.")
+    say(f"Ahead: {found.ahead}.")
+    if found.slurm:
+        say(f"Slurm: {found.slurm}.")
     for other in found.forecasts[1:]:
-        sooner_s = middle_s - other.forecast.wait_s[1]
-        change = (
-            f"{format_duration(abs(sooner_s))} {'sooner' if sooner_s > 0 else 'later'}"
-            if abs(sooner_s) >= WORTH_S
-            else "no difference to speak of"
-        )
-        range_s = _range(other.forecast.wait_s[0], other.forecast.wait_s[2])
-        console.print(f"{other.shape.instead_of(first.shape)}: {change} ({range_s})", markup=False)
+        say(f"{other.shape.instead_of(first.shape)}: {_change(middle_s, other.forecast)}")
+
+
+def _change(middle_s: float, other: StartForecast) -> str:
+    sooner_s = middle_s - other.wait_s[1]
+    words = "no difference to speak of"
+    if abs(sooner_s) >= WORTH_S:
+        words = f"{format_duration(abs(sooner_s))} {'sooner' if sooner_s > 0 else 'later'}"
+    return f"{words} ({_range(other.wait_s[0], other.wait_s[2])})"
 
 
 def _range(low_s: float, high_s: float) -> str:

@@ -29,6 +29,7 @@ from mirage.daemon.pace import NewChains
 from mirage.daemon.restraint import Acting
 from mirage.daemon.scheduler import run_forever
 from mirage.daemon.socket import Door, Source, serving
+from mirage.daemon.waits import LEARNT, QueueLogs
 from mirage.daemon.wall_clock import WallClock
 from mirage.errors import StoreInUse
 from mirage.peers import allow_files
@@ -244,9 +245,24 @@ class _Service:
             lambda: policy.model if isinstance(policy, Reloading) else None,
         )
         table = routing_table(self._config)
-        some = (table, self._metrics, self._last_cycle, self._agreement, audit)
+        some = (table, self._metrics, self._last_cycle, self._agreement, audit, self._waits)
         mine = (observer for observer in some if observer is not None)
         return (*mine, *self._options.observers)
+
+    @cached_property
+    def _waits(self) -> QueueLogs | None:
+        """A user's agent leaves it to the site's service where there is one."""
+        published = Path(DaemonConfig.socket).parent / LEARNT
+        is_agent = self._options.only_user is not None
+        if self._options.once or (is_agent and published.is_dir()):
+            return None
+        state = self._options.journal.path.parent
+        socket = self._options.socket
+        return QueueLogs(
+            state=state,
+            published=Path(socket).parent / LEARNT if socket else None,
+            cluster=self._config.cluster,
+        )
 
     @cached_property
     def _agreement(self) -> AgreementLog:

@@ -368,6 +368,9 @@ def _require_nodes(state: dict[str, Any], job_id: int, names: list[str], user: s
 
 
 def sbatch(state: dict[str, Any], args: list[str], user: str) -> None:
+    if "--test-only" in args:
+        _test_only(state, args)
+        return
     assert "--parsable" in args, args
     partition = _option(args, "--partition") or "gpu"
     if partition != "gpu":
@@ -405,6 +408,18 @@ def sbatch(state: dict[str, Any], args: list[str], user: str) -> None:
     state["next_id"] += 1
     state["jobs"].append(job)
     print(job["id"])
+
+
+def _test_only(state: dict[str, Any], args: list[str]) -> None:
+    partition = _option(args, "--partition") or _option(args, "-p") or "gpu"
+    if partition != "gpu":
+        _fail("sbatch: error: invalid partition specified: " + partition)
+    if int(_option(args, "--nodes") or _option(args, "-N") or 1) > len(state["nodes"]):
+        _fail("allocation failure: Requested node configuration is not available")
+    sys.stderr.write(
+        f"sbatch: Job 99 to start at {state['now'] + 600} using 4 processors on nodes n1 in"
+        " partition gpu\n"
+    )
 
 
 def scancel(state: dict[str, Any], args: list[str], user: str) -> None:

@@ -23,7 +23,6 @@ from mirage.models.shipped import shipped
 from mirage.routing.flavors import load_partitions
 from slurm_sim.clusters import read_cluster
 from slurm_sim.clusters.files import read_live_files
-from slurm_sim.config import whole_nodes
 from slurm_sim.errors import InvalidCluster
 from slurm_sim.files import open_bytes, read_bytes
 from slurm_sim.formats import parse_json, parse_toml
@@ -32,7 +31,6 @@ from slurm_sim.traces import TraceError
 from slurm_sim.traces.imports import import_csv, import_swf
 from slurm_sim.traces.sacct import import_sacct
 from slurm_sim.workload import load_model
-from tests.futures_folder import write_futures
 from tests.toy_models import write_toy_model
 
 READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
@@ -175,9 +173,8 @@ from dataclasses import replace
 from pathlib import Path
 import numpy as np
 from mirage.errors import InputError
-from mirage.provision.learn import futures
 from mirage.provision.learn.episode import HISTORY
-from mirage.models.folder import _sha256, check_folder, read_recipe
+from mirage.models.folder import _sha256, read_recipe
 from mirage.models.recipe import RECIPE, recipe_text
 from mirage.provision.learn.methods import read_model
 from mirage.provision.learn.model import States
@@ -197,12 +194,8 @@ def spoil(text):
 
 def is_refused(place):
     try:
-        if place.name == "futures":
-            check_folder(place)
-            futures.read(place)
-        else:
-            with np.errstate(all="ignore"):
-                read_model(place).model.assess(states)
+        with np.errstate(all="ignore"):
+            read_model(place).model.assess(states)
     except InputError as error:
         assert len(str(error)) < 2000, error
         return True
@@ -221,16 +214,14 @@ for place, count in ((Path(folder), int(count)) for folder, count in zip(sys.arg
         refused += is_refused(place)
     print(place.name, refused)
 """
-METHODS = {"xgboost": 40, "quantile": 30, "random-forest": 20, "futures": 20, "transformer": 6}
+METHODS = {"xgboost": 40, "quantile": 30, "random-forest": 20, "transformer": 6}
 
 
 def test_sealed_weights_with_any_bytes_never_end_the_process(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="the extra `train` is not installed")
     words = []
     for method, count in METHODS.items():
-        if method == "futures":
-            write_futures(tmp_path / method, whole_nodes(76))
-        elif method == "quantile":
+        if method == "quantile":
             copytree(shipped("kth-sp2") / method, tmp_path / method)
         else:
             write_toy_model(tmp_path / method, method)

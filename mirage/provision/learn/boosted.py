@@ -174,7 +174,7 @@ def from_xgboost(learner: Mapping[str, Any]) -> BoostedTrees:
     objective = learner["objective"]["name"]
     base = np.array(_numbers(learner["learner_model_param"]["base_score"]), dtype=np.float32)
     trees, outputs = model["trees"], len(base)
-    links = {"binary:logistic": True, "reg:quantileerror": False}
+    links = {"binary:logistic": True, "reg:quantileerror": False, "reg:squarederror": False}
     if objective not in links or model["tree_info"] != [
         number % outputs for number in range(len(trees))
     ]:

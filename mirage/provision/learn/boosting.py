@@ -69,6 +69,12 @@ def boost_quantiles(
     return _boost(rows, target, pinball | options.parameters(seed), options.rounds)
 
 
+def boost_means(rows: Vectors, target: Floats, options: Boosting, seed: int) -> BoostedTrees:
+    """Squared error: the conditional mean of one target, (n,): (n, 1) outputs."""
+    squares = {"objective": "reg:squarederror"}
+    return _boost(rows, target, squares | options.parameters(seed), options.rounds)
+
+
 def _boost(
     rows: Vectors, targets: Floats | Flags, parameters: dict[str, object], rounds: int
 ) -> BoostedTrees:

@@ -30,7 +30,6 @@ LIMITS = (
     " size only, and falls back to the untrained `quantile` where a state is far from all that"
     " was seen in training."
 )
-NO_POLICY = "Learnt from one cluster's history, for `mirage when --model`. It is no policy."
 
 
 Choices = dict[Penalties, list[int]]
@@ -55,14 +54,14 @@ def choice(model: Model, episode: Episode, penalties: Penalties) -> int:
 def card(
     recipe: Recipe,
     about: ProvisionAbout,
-    model: Model | None,
+    model: Model,
     *,
     base: Model | None = None,
     episodes: Sequence[Episode] = (),
     facts: Mapping[str, Any] | None = None,
     notes: Sequence[str] = (),
 ) -> str:
-    """The page. ``model`` None: futures, which are no policy and so not judged on episodes.
+    """The page.
 
     ``base``: the foundation that it continued from, if any. ``episodes``: of the validation part.
     ``facts``: of the training episodes. ``notes``: of the readers of the job history and of the
@@ -78,15 +77,10 @@ def card(
     sections = {
         "Learnt from": markdown_table(("", ""), facts.items()) if facts else [],
         "Notes on the job history and the cluster": [f"- {note}" for note in notes],
-        **({} if model is None or not episodes else _judgement(model, base, episodes, held)),
+        **(_judgement(model, base, episodes, held) if episodes else {}),
     }
     title = f"{recipe.method} for {about.cluster}"
-    return card_text(
-        title,
-        [summary, *_remarks(model, episodes)],
-        sections,
-        NO_POLICY if model is None else LIMITS,
-    )
+    return card_text(title, [summary, *_remarks(model, episodes)], sections, LIMITS)
 
 
 def _judgement(
@@ -130,7 +124,7 @@ def _day(time_s: int) -> str:
     return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%d")
 
 
-def _remarks(model: Model | None, judged: Sequence[Episode]) -> Iterator[str]:
+def _remarks(model: Model, judged: Sequence[Episode]) -> Iterator[str]:
     """What its method alone does not tell of a model."""
     if isinstance(model, Mixture) and judged:
         weights = gates(model, judged)
@@ -142,9 +136,9 @@ def _remarks(model: Model | None, judged: Sequence[Episode]) -> Iterator[str]:
                 f" entropy). States differ in their experts as {expert_groups(weights):.1f} groups"
                 " would (exponential of the mutual information; 1: not at all)."
             )
-    if model is not None and model.traits.interrupted:
+    if model.traits.interrupted:
         yield "Its training was interrupted: it is the best model until then."
-    if model is not None and model.traits.share is not None:
+    if model.traits.share is not None:
         yield (
             f"For one ratio of penalties, e_I / (e_I + e_O) = {model.traits.share:g}: users of any"
             " other are served as if it were theirs, and see no costs."

@@ -1,7 +1,4 @@
-"""The methods that learn from episodes, by name. A new one is one file and one line here.
-
-`futures` is no such method: `mirage.provision.learn.futures`.
-"""
+"""The methods that learn from episodes, by name. A new one is one file and one line here."""
 
 from __future__ import annotations
 

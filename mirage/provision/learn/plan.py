@@ -18,7 +18,7 @@ class TrainingPlan:
     cluster: Path
     """Its cluster: .toml, otherwise a slurm.conf (docs/clusters.md)."""
     methods: tuple[str, ...]
-    """Names in `METHODS`, `all`, or `futures`, which `mirage when` draws from."""
+    """Names in `METHODS`, or `all`."""
     out: Path
     """The model folder; with several methods the folder of their folders."""
     begin_s: int | None = None

@@ -19,8 +19,6 @@ from mirage.provision.learn.background import Background
 from mirage.provision.learn.card import card, in_a_phrase
 from mirage.provision.learn.course import Course, held_out, plain
 from mirage.provision.learn.forecast import ForecastingModel
-from mirage.provision.learn.futures import NAME as FUTURES
-from mirage.provision.learn.futures import train_futures
 from mirage.provision.learn.inputs import read_inputs
 from mirage.provision.learn.method import TrainingData
 from mirage.provision.learn.methods import METHODS
@@ -48,8 +46,7 @@ class TrainingResult:
     method: str
     folder: Path
     recipe: Recipe
-    model: Model | None
-    """None: futures, which are no model."""
+    model: Model
     words: str = ""
     """How it did on the validation part, in a phrase; empty: not judged."""
 
@@ -96,14 +93,13 @@ def train(plan: TrainingPlan, reporter: Reporter = SILENT) -> list[TrainingResul
 
 def _methods(wanted: Sequence[str]) -> list[str]:
     """Heads after the foundation that they share. Raises InputError."""
-    known = [*METHODS, FUTURES]
-    if strange := [name for name in wanted if name not in (*known, ALL)]:
+    if strange := [name for name in wanted if name not in (*METHODS, ALL)]:
         raise InputError(
             f"--method {strange[0]}: there is no such method to train; there are"
-            f" {', '.join(known)}, {ALL}."
+            f" {', '.join(METHODS)}, {ALL}."
         )
     in_all = {name for name in METHODS if METHODS[name].in_all}
-    return [name for name in known if name in wanted or (ALL in wanted and name in in_all)]
+    return [name for name in METHODS if name in wanted or (ALL in wanted and name in in_all)]
 
 
 def _folders(out: Path, methods: Sequence[str]) -> dict[str, Path]:
@@ -115,12 +111,7 @@ def _folders(out: Path, methods: Sequence[str]) -> dict[str, Path]:
 
 def _check_options(plan: TrainingPlan, methods: Sequence[str]) -> None:
     """Everything that training would refuse, before hours of simulation. Raises InputError."""
-    if plan.settings and FUTURES in methods:
-        raise InputError(
-            f"--set {plan.settings[0]}: {FUTURES} has no options; train it in a call of its own."
-        )
-    learning = [method for method in methods if method != FUTURES]
-    for method in learning:
+    for method in methods:
         _options(method, plan.settings)
 
 
@@ -163,9 +154,7 @@ class _Parts:
         reporter: Reporter,
     ) -> _Parts:
         """Each part gets a share of `TrainingPlan.at_most_s` as large as its share of the episodes."""
-        learning = [METHODS[method] for method in methods if method != FUTURES]
-        if not learning:
-            return cls()
+        learning = [METHODS[method] for method in methods]
         drawings = {
             "training": course.training(background),
             "validation": course.validation(background),
@@ -211,20 +200,11 @@ class _Run:
     def train(self, method: str, folder: Path) -> TrainingResult:
         """Raises TrainingInterrupted."""
         began = time.monotonic()
-        write = self._write_futures if method == FUTURES else self._write_model
-        result = write(method, folder)
-        if result.model is not None and result.model.traits.interrupted:
+        result = self._write_model(method, folder)
+        if result.model.traits.interrupted:
             raise TrainingInterrupted(f"interrupted; {folder} holds the best {method} until then.")
         self.reporter.written(method, folder, time.monotonic() - began)
         return result
-
-    def _write_futures(self, method: str, folder: Path) -> TrainingResult:
-        course, background, plan = self.course, self.background, self.plan
-        about = course.about(background, plan.trace, sha256(plan.trace))
-        futures = train_futures(background.log, background.cluster, course.begin_s, course.until_s)
-        recipe = course.recipe(method, about, {})
-        write_folder(folder, futures, recipe, card(recipe, about, None, notes=self.notes))
-        return TrainingResult(method=method, folder=folder, recipe=recipe, model=None)
 
     def _write_model(self, method: str, folder: Path) -> TrainingResult:
         training, validation = self.parts.training, self.parts.validation

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-
-import numpy as np
+import math
+from dataclasses import dataclass
+from itertools import pairwise
 
 from mirage.chain.durations import format_duration
 from mirage.domain import Job, JobState
-from mirage.errors import InputError, system_says
 from mirage.figures.words import several
-from mirage.provision.learn.episode import Floats
-from slurm_sim.files import read_text
-from slurm_sim.formats import parse_json
 
 LEVELS = (0.1, 0.5, 0.9)
 """Of the p10, p50 and p90 that are shown."""
@@ -80,56 +75,23 @@ class StartForecast:
     """What it comes from: `trees`, `like jobs`, `look-ahead`."""
     reason: str
     """One sentence for people."""
+    law: tuple[tuple[float, float], ...] = ()
+    """More of the distribution: levels, rising, and their waits; empty: p10, p50 and p90."""
 
-
-@dataclass(frozen=True)
-class QuantileCalibration:
-    """Which quantiles of a method's own law were p10, p50 and p90 of the waits that came.
-
-    Conformal prediction on ranks (Chernozhukov, Wuethrich, Zhu: Distributional conformal
-    prediction, 2021): a law that was exceeded by 25 % of the waits at its p90 is asked for a higher
-    quantile. It holds for waits that are exchangeable with those it was made of.
-    """
-
-    levels: tuple[float, float, float] = LEVELS
-    cases: int = field(default=0)
-    """How many waits it was made of; 0: none, the law is taken as it is."""
-
-    @classmethod
-    def of(cls, ranks: Floats, fewest: int = 20) -> QuantileCalibration:
-        """From the rank of each past wait in its own forecast, (n,), 0 to 1."""
-        if len(ranks) < fewest:
-            return cls()
-        low, middle, high = (
-            float(level) for level in np.quantile(ranks, LEVELS, method="median_unbiased")
-        )
-        return cls((low, middle, high), len(ranks))
-
-
-AS_IT_IS = QuantileCalibration()
-WAITS_RESULT = "results.json of mirage evaluate waits"
-"""What holds a calibration, in words."""
-
-
-def read_calibration(path: Path) -> QuantileCalibration:
-    """From results.json of `mirage evaluate waits`. Raises InputError."""
-    try:
-        found = parse_json(read_text(path))["calibration"]
-        levels, cases = found["levels"], int(found["jobs"])
-        low, middle, high = (float(level) for level in levels)
-    except OSError as error:
-        raise InputError(f"{system_says(error)}; give {WAITS_RESULT}.") from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path}: no calibration of look-ahead; give {WAITS_RESULT}.") from error
-    if not 0 <= low <= middle <= high <= 1:
-        raise InputError(f"{path}: levels {levels} are no rising shares from 0 to 1.")
-    return QuantileCalibration((low, middle, high), cases)
+    def chance_within(self, wait_s: float) -> float:
+        """Probability that it starts within so long, 0 to 1: between the levels by the logarithm of
+        the wait, beyond the last ones by the slope before.
+        """
+        law = self.law or tuple(zip(LEVELS, self.wait_s, strict=True))
+        points = [(math.log(max(each_s, 1.0)), level) for level, each_s in law]
+        at = math.log(max(wait_s, 1.0))
+        pairs = list(pairwise(points))
+        first, second = next((pair for pair in pairs if at <= pair[1][0]), pairs[-1])
+        if second[0] <= first[0]:
+            return second[1] if at >= second[0] else first[1]
+        share = (at - first[0]) / (second[0] - first[0])
+        return min(max(first[1] + share * (second[1] - first[1]), 0.01), 0.99)
 
 
 def _limit(seconds: int | None) -> str:
     return "an unlimited time" if seconds is None else format_duration(seconds)
-
-
-def held(job: Job, priority: int) -> Job:
-    """The job kept back, until a simulation releases it."""
-    return replace(job, reason="JobHeldUser", eligible_s=None, priority=priority)

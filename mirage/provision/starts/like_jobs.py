@@ -8,6 +8,7 @@ job entered the queue; the shares of these ranks say which quantiles of today's 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from mirage.domain import Job, Snapshot, WaitSample
 from mirage.provision.learn.episode import Floats
 from mirage.provision.policies.heuristics import nodes_are_free
 from mirage.provision.policies.wait_law import WaitLaw, wait_law
-from mirage.provision.starts.forecast import QuantileCalibration, StartForecast
+from mirage.provision.starts.forecast import LEVELS, StartForecast
 from mirage.reasons import BEFORE_ELIGIBLE, kind_of
 from mirage.state.likeness import Alike, Requests, Waits
 from mirage.state.waits import WaitBook
@@ -31,6 +32,30 @@ CASES = 200
 MINUTE_S = 60
 AT_ONCE_S = 60.0
 """p90 of a job that starts with the scheduler's next passes."""
+
+
+@dataclass(frozen=True)
+class QuantileCalibration:
+    """Which quantiles of a method's own law were p10, p50 and p90 of the waits that came.
+
+    Conformal prediction on ranks (Chernozhukov, Wuethrich, Zhu: Distributional conformal
+    prediction, 2021): a law that was exceeded by 25 % of the waits at its p90 is asked for a higher
+    quantile. It holds for waits that are exchangeable with those it was made of.
+    """
+
+    levels: tuple[float, float, float] = LEVELS
+    cases: int = field(default=0)
+    """How many waits it was made of; 0: none, the law is taken as it is."""
+
+    @classmethod
+    def of(cls, ranks: Floats, fewest: int = 20) -> QuantileCalibration:
+        """From the rank of each past wait in its own forecast, (n,), 0 to 1."""
+        if len(ranks) < fewest:
+            return cls()
+        low, middle, high = (
+            float(level) for level in np.quantile(ranks, LEVELS, method="median_unbiased")
+        )
+        return cls((low, middle, high), len(ranks))
 
 
 class LikeJobs(NamedTuple):
@@ -89,12 +114,6 @@ def forecast_from_like_jobs(
     job: Job, samples: Sequence[WaitSample], snapshot: Snapshot
 ) -> StartForecast | None:
     """For a job that enters the queue now, or is in it; None: no job of its pool has started."""
-    if idle := _idle_for(job, snapshot):
-        return StartForecast(
-            wait_s=(0.0, 0.0, AT_ONCE_S),
-            method="like jobs",
-            reason=f"{nodes_are_free(idle)}, and no job waits for them",
-        )
     like = LikeJobs.of(job, samples, snapshot)
     law = like.law_at(snapshot.at_s + 1)
     if law is None:
@@ -112,6 +131,18 @@ def forecast_from_like_jobs(
         + _words(calibration)
     )
     return StartForecast(wait_s=(low_s, middle_s, high_s), method="like jobs", reason=reason)
+
+
+def at_once(job: Job, snapshot: Snapshot) -> StartForecast | None:
+    """Where free nodes are enough, and nobody else waits for any."""
+    idle = _idle_for(job, snapshot)
+    if not idle:
+        return None
+    return StartForecast(
+        wait_s=(0.0, 0.0, AT_ONCE_S),
+        method="like jobs",
+        reason=f"{nodes_are_free(idle)}, and no job waits for them",
+    )
 
 
 def _more_waiting(count: int) -> str:

@@ -1,6 +1,5 @@
 """`mirage evaluate` on a small cluster: from a job history to the three files, and what it refuses."""
 
-import argparse
 import json
 
 import numpy as np
@@ -18,10 +17,9 @@ from mirage.provision.learn.background import Background, WarmUp
 from mirage.provision.learn.inputs import read_background
 from mirage.provision.learn.joblog import read_log
 from mirage.provision.learn.sampler import DropReason
-from mirage.provision.starts.forecast import AS_IT_IS, read_calibration
-from mirage.provision.starts.regression import read_regression
 from slurm_sim.clusters import read_cluster
 from slurm_sim.traces import read_trace
+from tests.queue_logs import write_log
 from tests.small_cluster import small_cluster
 
 HOUR = 3600
@@ -275,62 +273,41 @@ def test_a_model_that_saw_the_months_it_is_judged_on_is_marked(files, tmp_path, 
     assert described((0, 500)).recipe_sha256 == sha256(tmp_path / "quantile" / "recipe.toml")
 
 
-def waits_of(files, out, **times):
-    words = ["--trace", str(files / "t.csv"), "--cluster", str(files / "c.toml"), "--out", str(out)]
-    words += ["--start", "2023-02-10T06:00", "--end", "2023-02-10T16:00"]
-    words += ["--past", "2023-02-08T02:00", "--jobs", "5", "--json"]
-    args = parser_of("evaluate").parse_args(["evaluate", "waits", *words])
-    return argparse.Namespace(**{**vars(args), **times})
-
-
-def test_forecasts_of_starts_are_judged(files, tmp_path, capsys):
-    out = tmp_path / "waits"
-    assert evaluate.run(waits_of(files, out)) == 0
+def test_forecasts_of_starts_are_judged_on_a_queue_log(tmp_path, capsys):
+    log, out = write_log(tmp_path / "log.csv.gz"), tmp_path / "waits"
+    words = ["evaluate", "--waits", "--queue-log", str(log), "--start", "2023-02-07"]
+    assert main([*words, "--out", str(out), "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     result = json.loads((out / "results.json").read_text())
     assert shown == {"out": str(out)} | result
-    assert result["kind"] == "waits"
-    assert result["setup"]["jobs"] == 4
-    methods = [score["method"] for score in result["scores"]]
-    assert methods == ["like jobs", "mean of like jobs", "squeue --start", "bound: true run times"]
-    assert "squeue --start" in (out / "report.html").read_text()
-    assert read_calibration(out / "results.json") == AS_IT_IS
-    assert read_regression(out / "results.json") is None
-
-
-def test_a_folder_of_futures_is_judged_too(files, tmp_path, capsys):
-    folder = tmp_path / "models" / "futures"
-    given = ["--trace", str(files / "t.csv"), "--cluster", str(files / "c.toml")]
-    given += ["--from", "2023-02-01", "--out", str(folder)]
-    assert main(["train", *given, "--method", "futures"]) == 0
-    said = " ".join(capsys.readouterr().err.split())
-    assert said.endswith(f"Next: mirage when -N 1 --model {folder}")
-    assert "It is no policy." in (folder / "card.md").read_text()
-    for models in (folder, folder.parent):
-        out = tmp_path / f"waits of {models.name}"
-        assert evaluate.run(waits_of(files, out, models=models, futures=2)) == 0
-        result = json.loads(capsys.readouterr().out)
-        assert "look-ahead" in [score["method"] for score in result["scores"]]
-    with pytest.raises(InputError, match=r"no folder of futures there; .*--method futures"):
-        evaluate.run(waits_of(files, tmp_path / "x", models=tmp_path))
-    with pytest.raises(InputError, match="--methods futures: no such method"):
-        evaluate.run(parsed(files, "--out", str(tmp_path / "x"), "--methods", "futures"))
-    with pytest.raises(InputError, match="--futures needs --models"):
-        evaluate.run(waits_of(files, tmp_path / "x", futures=2))
+    ours, point, like = result["scores"]
+    assert [each["method"] for each in (ours, point, like)] == [
+        "mirage when",
+        "boosted point",
+        "like jobs",
+    ]
+    assert ours["within_2"] > 0.8 > 0.6 > like["within_2"]
+    assert 0.6 <= ours["covered"] <= 1
+    assert point["covered"] is None
+    assert "by day" in (out / "report.html").read_text()
 
 
 @pytest.mark.parametrize(
-    ("times", "said"),
+    ("text", "said"),
     [
-        ({"past": FIRST_S + 3 * 24 * HOUR}, "can't warm up"),
-        ({"past": FIRST_S + 8 * 24 * HOUR}, "--past more than two days before --start"),
-        ({"end": FIRST_S + 30 * 24 * HOUR}, "--end 2023-03-03"),
+        ("a,b\n1,2\n", "no column 'poll_time'"),
+        ("poll_time,submit_time,job_unique_id,account_id,partition_id\n", "no rows"),
+        (
+            "poll_time,submit_time,job_unique_id,account_id,partition_id\nnoon,1,1,1,1\n",
+            "poll_time: expected 2026-01-31 12:00:00",
+        ),
     ],
 )
-def test_times_that_do_not_fit_a_judgement_of_waits_are_refused(files, tmp_path, times, said):
-    out = tmp_path / "waits"
-    with pytest.raises(InputError, match=said):
-        evaluate.run(waits_of(files, out, **times))
+def test_what_is_no_queue_log_is_refused(tmp_path, capsys, text, said):
+    path, out = tmp_path / "log.csv", tmp_path / "waits"
+    path.write_text(text)
+    assert main(["evaluate", "waits", "--queue-log", str(path), "--out", str(out)]) == 2
+    assert said in capsys.readouterr().err
     assert not out.exists()
 
 
@@ -339,8 +316,8 @@ def test_times_that_do_not_fit_a_judgement_of_waits_are_refused(files, tmp_path,
     [
         (["pairs"], "--episodes"),
         (["--trace", "t"], "--episodes"),
-        (["--trace", "t", "--waits"], "--past"),
-        (["waits", "--trace", "t"], "--past"),
+        (["--out", "t", "--waits"], "--queue-log"),
+        (["waits", "--out", "t"], "--queue-log"),
         (["--chains", "--nodes", "1"], "--start, --out"),
     ],
 )
@@ -355,11 +332,12 @@ def test_what_is_judged_is_a_word_an_option_or_pairs(words, needed, capsys):
     [("pairs", "--begins"), ("chains", "--episodes"), ("waits", "--nodes"), ("waits", "--workers")],
 )
 def test_an_option_of_another_kind_is_refused(kind, option, capsys):
-    start = ["--trace", "t", "--cluster", "c", "--start", "2023-02-01", "--out", "o"]
+    start = ["--start", "2023-02-01", "--out", "o"]
+    history = ["--trace", "t", "--cluster", "c"]
     needed = {
-        "pairs": ["--episodes", "1", "--methods", "avg"],
-        "chains": [],
-        "waits": ["--end", "2023-03-01", "--past", "2022-12-01"],
+        "pairs": [*history, "--episodes", "1", "--methods", "avg"],
+        "chains": history,
+        "waits": ["--queue-log", "q"],
     }
     assert main(["evaluate", kind, *start, *needed[kind], option, "2"]) == 2
     said = capsys.readouterr().err

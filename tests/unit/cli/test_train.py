@@ -93,7 +93,6 @@ def trained(files: Path) -> Path:
     out = files / "models"
     small = ["--set", "boosting.rounds=20"]
     assert train(files, "--method", "quantile,xgboost", "--out", str(out), *small) == 0
-    assert train(files, "--method", "futures", "--out", str(out / "futures")) == 0
     return out
 
 
@@ -113,7 +112,6 @@ def test_each_method_has_a_folder_that_can_be_read(trained: Path) -> None:
         assert "queued_jobs" in about.ranges
         assert "never trained on" in (trained / name / "card.md").read_text()
     assert "tune" not in recipe.options["course"]
-    assert (trained / "futures" / "recipe.toml").is_file()
 
 
 def test_it_ends_with_a_figure_and_the_next_command_and_says_what_an_interruption_leaves(
@@ -184,11 +182,8 @@ def test_a_network_learns_online_and_is_written(files: Path, tmp_path: Path) -> 
 
 
 def test_the_card_tells_what_the_readers_left_out(trained: Path) -> None:
-    for name in ("quantile", "futures"):
-        assert (
-            "- wider than the cluster: 1 dropped, more than 4 nodes\n"
-            in (trained / name / "card.md").read_text()
-        )
+    said = "- wider than the cluster: 1 dropped, more than 4 nodes\n"
+    assert said in (trained / "quantile" / "card.md").read_text()
 
 
 def test_the_card_tells_what_is_special_about_a_model(trained: Path) -> None:
@@ -332,10 +327,6 @@ def test_ctrl_c_ends_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
             "transformer: --set boosting.rounds=9: there is no",
         ),
         (["transformer", "--set", "device=abacus"], "device 'abacus' can't be used"),
-        (
-            ["quantile,futures", "--set", "boosting.rounds=9"],
-            "--set boosting.rounds=9: futures has no options",
-        ),
         (
             ["quantile", "--tensorboard", "curves"],
             "--tensorboard needs the packages torch and tensorboard",

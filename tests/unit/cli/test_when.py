@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from mirage.cli import main as cli
+from mirage.provision.starts.learned_folder import write_learned
 from tests.fakes.fake_slurm import FakeSlurm
+from tests.queue_logs import learned_waits
 
 
 @pytest.fixture
@@ -45,6 +47,9 @@ def test_a_shape_gets_a_range_a_reason_and_the_shapes_beside_it(slurm, capsys):
     assert "Why: the last 13 " in out
     assert "20 min instead of 40 min: " in out
     assert "1 node instead of 2: " in out
+    assert "Ahead: 1 job with 2 cores waits before it in gpu; 1 job with 2 cores runs there." in out
+    assert "Slurm: plans a start at " in out
+    assert "(if all jobs run until their limits)" in out
 
 
 def test_a_pending_job_gets_its_own_as_json(slurm, capsys):
@@ -60,14 +65,22 @@ def test_a_pending_job_gets_its_own_as_json(slurm, capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "give a job id, or a shape"),
-        (["14", "-N", "2"], "give either job 14 or a shape (-N, -t, -p), not both"),
+        ([], "give a script, sbatch's options, or a job id"),
+        (["14", "-N", "2"], "give either job 14 or a script and sbatch's options, not both"),
         (["99"], "job 99 is not in the queue"),
         (["13"], "job 13 is RUNNING already"),
         (["14_3"], "task 3 of job array 14 does not wait in the queue"),
-        (["-p", "debug"], "partition 'debug' does not exist; this cluster has gpu"),
-        (["-N", "3"], "such a job could never start: 3 nodes asked for; partition 'gpu' has 2"),
-        (["-N", "1", "--model", "nowhere"], "nowhere: no such folder"),
+        (["-p", "debug"], "sbatch refuses such a job: invalid partition specified: debug"),
+        (["-N", "3"], "refuses such a job: allocation failure: Requested node configuration is"),
+        (["--gres=gpu:x:y"], "--gpus: expected 4, a100:4 or gpu:a100:4, got 'gpu:x:y'"),
+        (["nowhere.sbatch"], "nowhere.sbatch: no such batch script"),
+        (["14", "--before", "noon"], "--before: expected a time as 2026-02-01T08:00, or 6h"),
+        (["-t", "0"], "--time: '0': expected a time above 0, such as 48:00:00"),
+        (["--lines", "nowhere"], "--lines: nowhere"),
+        *(
+            ([words], "expected a job id as squeue prints it (60, 60_2, 60_[3-9])")
+            for words in ("60_x", "60_", "_3", "60_[", "60_[]", "60+1", "0", "9" * 16)
+        ),
     ],
 )
 def test_bad_input_is_one_clear_line(slurm, capsys, words, said):
@@ -76,13 +89,6 @@ def test_bad_input_is_one_clear_line(slurm, capsys, words, said):
     assert said in error
     # The fake scontrol does not say enough of the cluster.
     assert all("limits are not checked" in line for line in warnings)
-
-
-@pytest.mark.parametrize("limit", ["0", "UNLIMITED"])
-def test_no_time_limit_is_refused(slurm, capsys, limit):
-    with pytest.raises(SystemExit):
-        cli.main(["when", "-N", "1", "-t", limit])
-    assert f"'{limit}': expected a time above 0, such as 48:00:00" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", ["14_7", "14_[7-9,12%2]", "14_[7-9]"])
@@ -94,11 +100,35 @@ def test_a_task_of_an_array_as_squeue_prints_it(slurm, capsys, words):
     assert "job 14_7 (2 nodes for 20 min in gpu): starts in " in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words", ["60_x", "60_", "_3", "60_[", "60_[]", "60+1", "0", "9" * 16])
-def test_what_is_no_job_id_says_what_one_is(slurm, capsys, words):
-    with pytest.raises(SystemExit):
-        cli.main(["when", words])
-    assert "expected a job id as squeue prints it (60, 60_2, 60_[3-9])" in capsys.readouterr().err
+def test_a_script_and_any_options_of_sbatch_are_read(slurm, capsys, tmp_path):
+    script = tmp_path / "train.sbatch"
+    script.write_text("#!/bin/sh\n#SBATCH -N 2 --time=40 --gres=gpu:a100:4\n#SBATCH --mem=4G\n:\n")
+    assert cli.main(["when", "-c", "2", "--array=1-9%3", str(script), "--json"]) == 0
+    first = json.loads(capsys.readouterr().out)["forecasts"][0]
+    assert (first["nodes"], first["time_limit_s"], first["gpus"], first["cpus"]) == (2, 2400, 8, 4)
+
+
+def test_several_jobs_and_lines_at_once_and_the_chance_until_a_time(slurm, capsys, tmp_path):
+    lines = tmp_path / "lines"
+    lines.write_text("# jobs\n14\n-N 1 -t 30\n")
+    assert cli.main(["when", "--lines", str(lines), "--before", "14d", "--json"]) == 0
+    job, shape = json.loads(capsys.readouterr().out)
+    assert (job["job"], shape["job"]) == (14, None)
+    assert job["chance_before"] >= 0.9
+    assert cli.main(["when", "14", "--before", "1"]) == 0
+    assert "Chance of a start before " in capsys.readouterr().out
+
+
+def test_what_the_service_learnt_answers_first(slurm, capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("MIRAGE_SOCKET", str(tmp_path / "run" / "mirage.sock"))
+    write_learned(tmp_path / "run" / "waits", learned_waits(tmp_path), 1000, int(time.time()))
+    assert cli.main(["when", "14", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["method"] == "trees"
+    assert "the range is checked on " in found["forecasts"][0]["reason"]
+    (tmp_path / "run" / "waits" / "jobs.safetensors").write_bytes(b"{}")
+    assert cli.main(["when", "14"]) == 2
+    assert "truncated or changed since it was written" in capsys.readouterr().err
 
 
 def test_explain_sends_a_task_of_an_array_to_when(slurm, capsys):
@@ -128,7 +158,7 @@ def test_nothing_starts_that_would_run_into_a_maintenance(slurm, capsys):
 
 def test_what_slurm_says_itself_of_the_job_is_said(slurm, capsys):
     assert cli.main(["when", "14"]) == 0
-    assert "Slurm itself plans its start later, in 2 h" in capsys.readouterr().out
+    assert "plans its start in 2 h" in capsys.readouterr().out
 
 
 def test_nodes_in_use_by_nobody_are_said(slurm, capsys):

@@ -177,5 +177,4 @@ def test_all_is_every_method_but_those_that_fail() -> None:
     every = _methods([ALL])
     assert set(METHODS) - set(every) == {"moe-pg"}
     assert _methods([ALL, "moe-pg"]) == [*METHODS]
-    assert _methods([ALL, "futures"]) == [*every, "futures"]
     assert _methods(["moe-pg"]) == ["moe-pg"]

@@ -1,0 +1,124 @@
+"""The service keeps the queue's log, and has it learnt from at night."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from mirage.apps import learning_waits
+from mirage.config import AdapterConfig
+from mirage.daemon.waits import KEPT, LEARNT, QueueLogs
+from mirage.domain import ClusterNode, Job, JobState, Snapshot
+from mirage.provision.starts.keeping import QueueKeeper, job_key, kept_files, noted, starts_of
+from mirage.provision.starts.learned_folder import read_learned
+from mirage.provision.starts.queue_log import read_queue_log, with_starts
+from slurm_sim.seconds import DAY_S, HOUR_S
+from tests.queue_logs import FIRST_S, write_log
+
+NOW = 1_764_288_000
+
+
+def job(number: int, **more: Any) -> Job:
+    known = {"state": JobState.PENDING, "priority": number, "eligible_s": NOW - 60, "cpus": 2}
+    known |= {"user": "zoe", "account": "lab", "partition": "gpu", "nodes": 1, "submit_s": NOW - 60}
+    return Job(job_id=number, **{**known, "time_limit_s": HOUR_S, **more})  # type: ignore[arg-type]
+
+
+def look(*jobs: Job, at_s: int = NOW) -> Snapshot:
+    node = ClusterNode(name="n1", partitions=("gpu",), up=True, idle=False)
+    return Snapshot(at_s=at_s, jobs=jobs, nodes=(node,))
+
+
+def test_a_row_has_what_is_before_a_job_and_no_user():
+    running = job(9, state=JobState.RUNNING, start_s=NOW - 1800, eligible_s=NOW - HOUR_S)
+    other = job(8, account="else", partition="cpu", gpus=4)
+    rows = noted(look(job(1), job(5), running, other), None, whole=True)
+    last = next(row for row in rows if row["job_unique_id"] == "1")
+    assert (last["q_jobs_above"], last["q_p_jobs_above"], last["q_p_a_jobs_above"]) == (2, 1, 1)
+    assert (last["r_p_jobs_above"], last["r_p_core_hours_above"]) == (1, 1.0)
+    assert (last["q_gpus_above"], last["q_p_gpus_above"]) == (4, 0)
+    assert "zoe" not in str(rows)
+
+
+def test_a_job_that_started_at_once_is_noted_with_its_wait(tmp_path: Path):
+    quick = job(
+        3, state=JobState.RUNNING, submit_s=NOW + 100, eligible_s=NOW + 100, start_s=NOW + 130
+    )
+    keeper = QueueKeeper(folder=tmp_path)
+    for at_s, jobs in ((NOW, ()), (NOW + HOUR_S, (quick,)), (NOW + 4 * HOUR_S, (quick, job(4)))):
+        keeper.note(look(*jobs, at_s=at_s))
+    log = read_queue_log(kept_files(tmp_path)[-1:])
+    assert log.keys.tolist() == ["3", "4"]
+    assert log.wait_s.tolist()[0] == 30
+    assert log.column("age_s").tolist() == [0, 4 * HOUR_S + 60]
+
+
+def test_of_identical_jobs_some_are_noted_and_old_files_go(tmp_path: Path):
+    keeper = QueueKeeper(folder=tmp_path)
+    keeper.note(look(*(job(number) for number in range(1, 101))))
+    assert len(read_queue_log(kept_files(tmp_path))) == 10
+    keeper.note(look(job(1), at_s=NOW + 41 * DAY_S))
+    assert len(kept_files(tmp_path)) == 1
+    again = QueueKeeper(folder=tmp_path)  # a service that starts anew
+    again.note(look(job(1), at_s=NOW + 41 * DAY_S + 60))
+    assert len(kept_files(tmp_path)) == 1
+
+
+def test_a_task_that_slurm_has_split_off_is_found_in_accounting(tmp_path: Path):
+    task = job(60, array_task="7")
+    QueueKeeper(folder=tmp_path).note(look(task))
+    started = replace(task, job_id=66, state=JobState.RUNNING, start_s=NOW + 500)
+    assert job_key(task) == job_key(started) != job_key(job(60))
+    log = with_starts(read_queue_log(kept_files(tmp_path)), starts_of([started]))
+    assert log.wait_s.tolist() == [500]
+
+
+def logs(folder: Path, started: list[Any]) -> QueueLogs:
+    class Kept(io.BytesIO):
+        def write(self, text: Any) -> int:
+            started.append(json.loads(text))
+            return 0
+
+    def start(*_: Any, **__: Any) -> Any:
+        return SimpleNamespace(stdin=Kept(), poll=lambda: 0, returncode=0)
+
+    return QueueLogs(
+        state=folder,
+        published=folder / "run" / LEARNT,
+        cluster=AdapterConfig(),
+        local_hour=lambda at_s: int(at_s // HOUR_S % 24),
+        start=start,
+    )
+
+
+def test_it_trains_once_a_night_and_what_is_learnt_answers(tmp_path: Path, monkeypatch):
+    started: list[Any] = []
+    service = logs(tmp_path, started)
+    for hour in range(48):
+        service.queue_read(look(job(1), at_s=NOW + hour * HOUR_S))
+        service.cycle_ended(True, 1.0, NOW + hour * HOUR_S)
+    assert len(started) == 2
+    (order, _) = started
+    kept = tmp_path / KEPT
+    write_log(kept / f"queue-{FIRST_S}.csv.gz")
+
+    class Slurm:
+        def accounting(self, *_: Any) -> list[Job]:
+            return []
+
+    monkeypatch.setattr(learning_waits, "connect", lambda _: SimpleNamespace(cluster=Slurm()))
+    words = learning_waits.learn(order, FIRST_S + 8 * DAY_S)
+    assert "learnt the waits of " in words
+    for folder in (tmp_path / LEARNT, tmp_path / "run" / LEARNT):
+        assert read_learned(folder)[0].judged > 0
+
+
+def test_a_restart_publishes_what_was_learnt(tmp_path: Path):
+    (tmp_path / LEARNT).mkdir()
+    (tmp_path / LEARNT / "recipe.toml").write_text("x")
+    logs(tmp_path, []).queue_read(look(job(1)))
+    assert (tmp_path / "run" / LEARNT / "recipe.toml").is_file()

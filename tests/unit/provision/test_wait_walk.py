@@ -1,0 +1,50 @@
+"""What a night learns of a queue log: no future, a range that holds, and an alarm where it does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from mirage.provision.starts.queue_scores import score_log
+from mirage.provision.starts.walk import Walk
+from slurm_sim.seconds import DAY_S, HOUR_S
+from tests.queue_logs import FIRST_S, log_of
+
+END_S = FIRST_S + 9 * DAY_S
+
+
+def test_starts_that_come_later_change_nothing(tmp_path: Path) -> None:
+    log = log_of(tmp_path, days=10)
+    later = np.where(log.start_s >= END_S, log.start_s + 5 * DAY_S, log.start_s)
+    later = np.where(log.poll_s >= END_S, np.nan, later)
+    now, other = (Walk(each).night(END_S) for each in (log, replace(log, start_s=later)))
+    assert now is not None
+    assert other is not None
+    assert now.errors == other.errors
+    rows = log.rows(log.poll_s >= END_S).features
+    assert now.logs(rows).tolist() == other.logs(rows).tolist()
+
+
+def test_waits_that_double_widen_the_range_and_are_said(tmp_path: Path) -> None:
+    steady = Walk(log_of(tmp_path)).night(FIRST_S + 8 * DAY_S)
+    changed = dict.fromkeys((9, 10, 11), 12.0)
+    drifted = Walk(log_of(tmp_path, 12, changed)).night(FIRST_S + 14 * DAY_S)
+    assert steady is not None
+    assert drifted is not None
+    assert not steady.has_drifted
+    assert steady.errors[-1] - steady.errors[0] < drifted.errors[-1] - drifted.errors[0]
+
+
+def test_too_few_starts_teach_nothing(tmp_path: Path) -> None:
+    assert Walk(log_of(tmp_path, 3)).night(FIRST_S + 3 * DAY_S) is None
+
+
+def test_slurms_own_plan_is_a_rule_where_the_log_has_it(tmp_path: Path) -> None:
+    log = log_of(tmp_path)
+    found = score_log(
+        replace(log, planned_s=log.start_s + HOUR_S), FIRST_S + 7 * DAY_S, FIRST_S + 8 * DAY_S
+    )
+    assert [score.method for score in found.scores][-1] == "3 x squeue --start"
+    assert found.scores[-1].covered is not None
