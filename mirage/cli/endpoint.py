@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--watch", action="store_true", help="a line at each change, with its time, until Ctrl-C"
     )
-    parser.add_argument("--json", action="store_true", help="output as JSON (docs/endpoints.md)")
+    parser.add_argument("--json", action="store_true", help="output as JSON (docs/cli.md)")
 
 
 def run(args: argparse.Namespace) -> int:
