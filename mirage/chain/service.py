@@ -234,7 +234,9 @@ def forget_service(name: str) -> None:
 
 def is_service(text: str) -> bool:
     """Whether a service of several replicas, that was not ended, is called so."""
-    return re.fullmatch(SERVICE_NAME, text) is not None and read_service(text) is not None
+    return (
+        re.fullmatch(SERVICE_NAME, text) is not None and (service_folder(text) / _RECORD).exists()
+    )
 
 
 def living_replicas() -> dict[str, list[Replica]]:
@@ -249,9 +251,10 @@ def all_replicas() -> dict[str, list[Replica]]:
     found: dict[str, list[tuple[int, int, Replica]]] = {}
     for path in chains_folder().glob(f"*/{CHAIN_RECORD}"):
         record = read_record(path)
-        if "replica" not in record:
+        if "replica" not in record or "service" not in record:
             continue
-        number, gpus, at_s = (int(record.get(key) or 0) for key in ("replica", "gpus", "submitted"))
+        words = (record.get(key, "") for key in ("replica", "gpus", "submitted"))
+        number, gpus, at_s = (int(word) if word.isdecimal() else 0 for word in words)
         is_over = over_marker(path.parent) is not None
         one = Replica(chain_id=path.parent.name, number=number, gpus=gpus, is_over=is_over)
         found.setdefault(record["service"], []).append((number, at_s, one))

@@ -219,7 +219,7 @@ def _read(folder: Path, user: str) -> tuple[Chain, list[Link]]:
         length=record.get("length", ""),
         mode=Mode(record["mode"]),
         service=record.get("service"),
-        replica=int(record["replica"]) if "replica" in record else None,
+        replica=int(record["replica"]) if "service" in record else None,
         state=ChainState(state),
         reason=reason,
         created_s=submitted_s,

@@ -95,7 +95,14 @@ def _start(record: ServiceRecord, living: Sequence[Replica], count: int) -> list
 
 def _submit(record: ServiceRecord, number: int) -> str:
     """By a process of its own, in the folder and with the environment of the first submission."""
-    command = [sys.executable, "-m", "mirage.cli.submit", "--replica", f"{record.name}:{number}"]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "mirage.cli.submit",
+        "--replica",
+        f"{record.name}:{number}",
+    ]
     try:
         done = subprocess.run(
             [*command, *record.words],

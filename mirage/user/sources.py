@@ -9,6 +9,7 @@ import pwd
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,8 +93,10 @@ def find_chains(chain_id: str | None = None) -> tuple[list[Json], str]:
 
 def find_services(reports: Sequence[Json]) -> list[Json]:
     """A row for each service of several replicas, of the reports that `find_chains` gave."""
-    records = [record for name in service_names() if (record := read_service(name))]
-    wanted = {record.name: record.wanted for record in records}
+    wanted: dict[str, int] = {}
+    for name in service_names():
+        with suppress(InputError):  # `mirage scale` says what is wrong with it
+            wanted |= {name: record.wanted} if (record := read_service(name)) else {}
     found = service_rows((report.get("replica") for report in reports), int(time.time()), wanted)
     asleep = wanted.keys() - {row["service"] for row in found}
     return [*found, *(no_replica(name, me(), wanted[name]) for name in sorted(asleep))]

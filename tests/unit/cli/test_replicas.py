@@ -105,6 +105,22 @@ def test_the_status_of_one_service_has_its_row_alone(
     ]
 
 
+def test_a_record_that_cant_be_read_keeps_nothing_else_from_being_shown_and_can_be_ended(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mirage.cli.status.find_chains", lambda _chain: ([], ""))
+    path = home / ".mirage" / "services" / "llm" / "service.json"
+    path.write_text('{"name": 1')
+    (home / ".mirage" / "chains" / "chain1" / "chain").write_text("service=llm\nreplica=x\n")
+    assert main(["status"]) == 0
+    assert main(["scale", "llm", "2"]) == 2
+    assert "service.json: can't be read" in capsys.readouterr().err
+    monkeypatch.setattr("mirage.cli.cancel.queue", lambda: None)
+    monkeypatch.setattr("mirage.cli.cancel.end_chains", lambda *_, **__: {})
+    assert main(["cancel", "llm"]) == 0
+    assert not path.exists()
+
+
 def test_scale_shows_what_there_is(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["scale", "llm"]) == 0
     assert capsys.readouterr().out.startswith("service llm: 3 of 3 replicas: 1 (chain chain1), 2")
