@@ -16,6 +16,9 @@ run left, at the latest. Before that, one that would more likely than not start 
 has run for `LEAST_RUN` is not released: each handover then costs a link, and the next one may wait as
 long.
 
+A replica of a service aims at an earlier end than its predecessor's, where another replica's link
+ends at about that time (`mirage/chain/spread.py`).
+
 Where waits are about as long as links no release keeps the share. While the predecessor waits
 itself, a further successor follows it after `STAGGER`, so that starts come about that often.
 """
@@ -154,4 +157,7 @@ def _end(observation: Observation) -> str:
         if observation.remaining_s is None
         else end_is_away(observation).replace("its", "Its", 1)
     )
-    return f"{end}. A link is ready {start_up} after its start{known}"
+    apart = format_duration(observation.earlier_s)
+    earlier = f". It is to hand over {apart} earlier, apart from other replicas"
+    moved = earlier if observation.earlier_s else ""
+    return f"{end}{moved}. A link is ready {start_up} after its start{known}"

@@ -82,7 +82,9 @@ def test_a_replica_hands_over_earlier_where_another_one_ends_at_that_time():
     waits = [sample(50 * MINUTE)] * 9
     at = service(2 * HOUR, waits)
     assert not released(at)
-    assert released(replace(at, earlier_s=HOUR))
+    advice = UPTIME.decide(replace(at, earlier_s=HOUR))
+    assert advice.action is Action.RELEASE
+    assert ". It is to hand over 1 h earlier, apart from other replicas. A link" in advice.reason
 
 
 def idle(remaining_s, waits):
