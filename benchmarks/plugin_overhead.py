@@ -5,11 +5,11 @@ without.
     .venv/bin/python -m benchmarks.plugin_overhead [--rounds 20] [--block 50]
 
 One slurmctld, since two of them differ by more than the plugin costs. Without: no job_submit plugin
-at all; `scontrol reconfigure` takes it in and out. With: agents of the size that `mirage route
-train` makes. A round is a block with it and two without, in an order that turns; the two tell what
-chance alone makes. The queue is emptied before each block. Then a clock around the plugin, inside
-slurmctld: of its own thread (Lua has none, and its `os.clock` counts all of slurmctld's threads),
-so a C compiler is needed. Writes a JSON.
+at all; `scontrol reconfigure` takes it in and out. With: places and forecasts, or with `--agents`
+agents of the size that `mirage route train` makes. A round is a block with it and two without, in an
+order that turns; the two tell what chance alone makes. The queue is emptied before each block. Then a
+clock around the plugin, inside slurmctld: of its own thread (Lua has none, and its `os.clock` counts
+all of slurmctld's threads), so a C compiler is needed. Writes a JSON.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ from benchmarks.sim_common import write_json
 from mirage.routing.agent import Agent, Layer
 from mirage.routing.decide import Table
 from mirage.routing.flavors import Flavor, PartitionKind
+from mirage.routing.places import ExpectedWait, NodeShape, Place
 from mirage.routing.plugin import PluginOptions, install
+from mirage.routing.publish import LIMITS_S, NODES
 from mirage.routing.state import PartitionState, Variant, width
 from mirage.routing.table import AGENTS, STATE, agents_text, state_text, write
 from tests.slurm.site import ALICE, ROOT, Site, the_site
@@ -69,12 +71,24 @@ def an_agent(kind: PartitionKind, random: np.random.Generator) -> Agent:
     return Agent(kind, Variant.CHOICE, tuple(layers))
 
 
-def publish(run: Path) -> None:
+def publish(run: Path, with_agents: bool) -> None:
+    """Places with forecast waits, as `mirage route publish --partitions` makes them, or agents."""
     random = np.random.default_rng(1)
+    shape = NodeShape(count=2, cpus=4, memory_mib=4000, gpus=2, gpu_type="-")
+    waits = tuple(
+        ExpectedWait(nodes=nodes, limit_s=limit_s, wait_s=600)
+        for nodes in NODES
+        for limit_s in LIMITS_S
+    )
+    places = tuple(Place(name=kind.name, shapes=(shape,), waits=waits) for kind in KINDS)
+    now_s = int(time.time())
+    if not with_agents:
+        write(run, STATE, state_text(Table(now_s, 36000, (), places)))
+        return
     agents = agents_text([an_agent(kind, random) for kind in KINDS])
-    table = Table(int(time.time()), 3600, tuple(PartitionState.empty(kind) for kind in KINDS))
+    states = tuple(PartitionState.empty(kind) for kind in KINDS)
     write(run, AGENTS, agents)
-    write(run, STATE, state_text(table, agents))
+    write(run, STATE, state_text(Table(now_s, 36000, states, places), agents))
 
 
 def configure(site: Site) -> None:
@@ -138,7 +152,8 @@ def timed_block(site: Site, is_on: bool, count: int) -> list[int]:
     times_us = submit(site, WARM_UP + count)[WARM_UP:]
     partitions = site.run("root", "squeue", "-h", "-o", "%P").stdout.split()
     assert len(partitions) == WARM_UP + count
-    assert all((name in ("left", "right")) is is_on for name in partitions)
+    routed = [set(names.split(",")) <= {"left", "right"} for names in partitions]
+    assert routed == [is_on] * len(partitions)
     return times_us
 
 
@@ -213,6 +228,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--block", type=int, default=50, help="submissions in a block")
+    parser.add_argument("--agents", action="store_true", help="with agents of two partitions")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/plugin_overhead.json"))
     args = parser.parse_args()
     site = the_site()
@@ -221,7 +237,7 @@ def main() -> None:
     install(site.folder / "etc" / "job_submit.lua", PluginOptions(run=run))
     configure(site)
     drain(site)
-    publish(run)
+    publish(run, args.agents)
     blocks = rounds_of(site, args.rounds, args.block)
     site.cancel_all()
     switch(site, True)

@@ -209,10 +209,16 @@ class PolicyConfig:
 class RoutingConfig:
     model: str = ""
     """Folder of trained agents (`mirage route train`), published with each cycle."""
-    flavors: str = ""
-    """File of partitions and flavours, published without agents; neither: nothing is published."""
+    partitions: str = ""
+    """Partitions, separated by commas, to which jobs that name none may go; empty: the agents'; without
+    agents nothing is published.
+    """
     run: str = "/run/mirage"
     """Folder that the job_submit plugin reads."""
+    speeds: str = ""
+    """File of the speeds of partitions or GPU types, for links that may go anywhere; empty: all are
+    equally fast.
+    """
     valid_s: int = field(default=0, metadata={"min": 0})
     """The plugin refuses a state older than this; 0: two cycles and a minute."""
 

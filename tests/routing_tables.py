@@ -13,6 +13,7 @@ import numpy as np
 from mirage.routing.agent import Agent, Layer
 from mirage.routing.decide import Table
 from mirage.routing.flavors import Demand, PartitionKind, paper_partitions
+from mirage.routing.places import ExpectedWait, NodeShape, Place
 from mirage.routing.state import PartitionState, Server, Variant, width
 
 NOW_S = 1_700_000_000
@@ -22,10 +23,8 @@ def random_agent(
     kind: PartitionKind, variant: Variant, random: np.random.Generator, partitions: int = 2
 ) -> Agent:
     """With float32 weights, as trained ones have; hidden layers whose sizes are no multiples of
-    four. None for `Variant.ROOM`.
+    four.
     """
-    if variant is Variant.ROOM:
-        return Agent(kind, variant, ())
     values = 1 if variant is Variant.CHOICE else kind.actions.count
     sizes = [width(kind, variant, partitions), 11, 3, values]
     return Agent(kind, variant, tuple(_layer(a, b, random) for a, b in pairwise(sizes)))
@@ -49,7 +48,29 @@ def _signs(row: Sequence[float]) -> tuple[float, ...]:
 
 
 def random_table(kinds: Sequence[PartitionKind], random: np.random.Generator) -> Table:
-    return Table(NOW_S, 600, tuple(_random_state(kind, random) for kind in kinds))
+    states = tuple(_random_state(kind, random) for kind in kinds)
+    return Table(NOW_S, 600, states, tuple(random_place(kind.name, random) for kind in kinds))
+
+
+def random_place(name: str, random: np.random.Generator) -> Place:
+    """Of up to three shapes of nodes and four rows of waits."""
+
+    def draw(most: int) -> int:
+        return int(random.integers(1, most + 1))
+
+    shapes = tuple(
+        NodeShape(
+            count=draw(6),
+            cpus=draw(64),
+            memory_mib=draw(200_000),
+            gpus=int(random.choice([0, 2, 4, 8])),
+            gpu_type=str(random.choice(["-", "a100", "v100"])),
+        )
+        for _ in range(draw(3))
+    )
+    rows = sorted((draw(8), draw(300_000), draw(50) * 60) for _ in range(draw(5) - 1))
+    waits = tuple(ExpectedWait(nodes=row[0], limit_s=row[1], wait_s=row[2]) for row in rows)
+    return Place(name=name, shapes=shapes, waits=waits)
 
 
 def _random_state(kind: PartitionKind, random: np.random.Generator) -> PartitionState:
@@ -68,7 +89,8 @@ def _random_state(kind: PartitionKind, random: np.random.Generator) -> Partition
     queued = [int(each) for each in random.integers(random.choice([3, 12]), size=len(kind.flavors))]
     if random.random() < 0.5:
         queued = [0] * len(kind.flavors)
-    return PartitionState(kind, servers, queued, int(random.integers(20_000_000)))
+    waits_s = [int(each) for each in random.integers(400 * 3600, size=len(kind.flavors))]
+    return PartitionState(kind, servers, queued, int(random.integers(20_000_000)), waits_s)
 
 
 def random_demand(random: np.random.Generator) -> Demand:
@@ -90,15 +112,37 @@ def plain_agents() -> list[Agent]:
 
 
 def _plain(kind: PartitionKind, bonus: float) -> Agent:
-    actions, inputs = kind.actions.count, width(kind, Variant.OURS)
+    actions, inputs = kind.actions.count, width(kind, Variant.PAPER)
     bias = tuple(
         (0.0 if action >= actions - len(kind.flavors) else 2.0) + bonus for action in range(actions)
     )
-    return Agent(kind, Variant.OURS, (Layer(tuple((0.0,) * actions for _ in range(inputs)), bias),))
+    return Agent(
+        kind, Variant.PAPER, (Layer(tuple((0.0,) * actions for _ in range(inputs)), bias),)
+    )
 
 
 def idle_table(at_s: int, valid_s: int = 600) -> Table:
-    return Table(at_s, valid_s, tuple(PartitionState.empty(kind) for kind in paper_partitions()))
+    """The paper's partitions; their nodes are of types a100 and v100, and jobs wait half as long in
+    the latter.
+    """
+    kinds = paper_partitions()
+    places = tuple(
+        Place(
+            name=kind.name,
+            shapes=(
+                NodeShape(
+                    count=kind.servers,
+                    cpus=kind.cpus,
+                    memory_mib=kind.memory_mib,
+                    gpus=kind.gpus,
+                    gpu_type=kind.name.lower(),
+                ),
+            ),
+            waits=(ExpectedWait(nodes=2, limit_s=86400, wait_s=wait_s),),
+        )
+        for kind, wait_s in zip(kinds, (1200, 600), strict=True)
+    )
+    return Table(at_s, valid_s, tuple(PartitionState.empty(kind) for kind in kinds), places)
 
 
 def with_nan(agents_text: str) -> str:

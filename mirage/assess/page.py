@@ -273,9 +273,8 @@ def _routing(found: SiteAssessment) -> Iterator[Part]:
         return
     yield Paragraph(
         "Recorded jobs that ask for GPUs and fit in more than one partition, simulated twice: in"
-        " the partitions that their users chose, and sent by best-fit to the partition with room"
-        " that has the fewest idle nodes, else to the one with the least work a node. Small print:"
-        " 95 % interval."
+        " the partitions that their users chose, and in all that admit them (-p A,B), where Slurm"
+        " starts each where it first can. Small print: 95 % interval."
     )
     cells = (
         f"{routing.jobs:,}",
@@ -284,7 +283,7 @@ def _routing(found: SiteAssessment) -> Iterator[Part]:
         hours(routing.routed_h),
         estimate_cell(routing.saved_h, hours),
     )
-    head = ("jobs", "moved", "mean wait as chosen", "mean wait by best-fit", "saved a job")
+    head = ("jobs", "moved", "mean wait as chosen", "mean wait by -p A,B", "saved a job")
     yield DataTable("Routing between partitions", head, [("", [cells])])
 
 

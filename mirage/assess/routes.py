@@ -1,12 +1,10 @@
-"""What routing would have saved: recorded jobs in their own partitions, and routed by a rule.
-
-The rule is best-fit of docs/routing.md, which needs no training: the partition with room that has
-the fewest idle nodes; without room anywhere the one with the least work a node.
+"""What routing would have saved: recorded jobs in their own partitions, and in all that admit them
+(`-p A,B`), which needs no training.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -28,8 +26,6 @@ MOST_JOBS = 5_000
 RESAMPLES = 2000
 
 Floats = NDArray[np.float64]
-Chooser = Callable[[Simulator, JobSpec], str]
-"""Names a job's partition at its submission."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +34,7 @@ class RoutingFigures:
 
     jobs: int
     moved: int
-    """Jobs that the rule sends to another partition than the recorded one."""
+    """Jobs that then start in another partition than the recorded one."""
     recorded_h: float
     """Mean wait in the recorded partitions, simulated."""
     routed_h: float
@@ -70,10 +66,15 @@ def routing_of(
     specs, judged = _specs(trace, cluster, days)
     if not judged.any():
         return None, "no job could run in a second partition, so there is nothing to route"
-    recorded = _waits_h(cluster, specs, _as_recorded)
-    router = _Router(cluster)
-    routed = _waits_h(cluster, specs, router.choose)
-    return _figures(specs, judged, (recorded, routed), router.moved, seed), ""
+    candidates = _Candidates(cluster)
+    recorded, _ = _waits_h(cluster, specs, [spec.partition or "" for spec in specs])
+    routed, ran_in = _waits_h(cluster, specs, [",".join(candidates.of(spec)) for spec in specs])
+    moved = sum(
+        name != spec.partition
+        for name, spec, counts in zip(ran_in, specs, judged, strict=True)
+        if counts
+    )
+    return _figures(specs, judged, (recorded, routed), moved, seed), ""
 
 
 def pools(partitions: Sequence[Partition]) -> list[set[str]]:
@@ -118,8 +119,8 @@ def _specs(
             continue
         specs.append(spec)
         judged.append(submit[row] >= since_s and gpus[row] > 0)
-    others = _Router(cluster)
-    choices = np.array([len(others.candidates(spec)) > 1 for spec in specs], dtype=np.bool_)
+    others = _Candidates(cluster)
+    choices = np.array([len(others.of(spec)) > 1 for spec in specs], dtype=np.bool_)
     return specs, np.array(judged, dtype=np.bool_) & choices
 
 
@@ -131,12 +132,8 @@ def _is_accepted(admission: Admission, spec: JobSpec) -> bool:
     return True
 
 
-def _as_recorded(simulator: Simulator, spec: JobSpec) -> str:  # noqa: ARG001 - a Chooser
-    return spec.partition or ""
-
-
-class _Router:
-    """Best-fit among the pools in which a job fits."""
+class _Candidates:
+    """The partitions in which a job fits, one a pool."""
 
     def __init__(self, cluster: ClusterConfig) -> None:
         self._pools = pools(cluster.partitions)
@@ -146,9 +143,8 @@ class _Router:
             name: any(gpus[node] for node in partition.nodes)
             for name, partition in self._partitions.items()
         }
-        self.moved = 0
 
-    def candidates(self, spec: JobSpec) -> list[str]:
+    def of(self, spec: JobSpec) -> list[str]:
         """The recorded partition, and one of each other pool of the same kind that admits the job."""
         own = spec.partition or ""
         found = [own]
@@ -166,48 +162,20 @@ class _Router:
             and (partition.max_time_s or np.inf) >= (spec.time_limit_s or np.inf)
         )
 
-    def choose(self, simulator: Simulator, spec: JobSpec) -> str:
-        candidates = self.candidates(spec)
-        if len(candidates) == 1:
-            return candidates[0]
-        states = {name: self._state(simulator, name) for name in candidates}
-        room = [
-            name
-            for name, (idle, waiting, _) in states.items()
-            if idle >= spec.nodes and not waiting
-        ]
-        chosen = (
-            min(room, key=lambda name: states[name][0])
-            if room
-            else min(candidates, key=lambda name: states[name][2])
-        )
-        self.moved += chosen != spec.partition
-        return chosen
 
-    def _state(self, simulator: Simulator, name: str) -> tuple[int, int, float]:
-        """Idle nodes of the partition's pool, jobs that wait there, and work in seconds a node."""
-        pool = next(pool for pool in self._pools if name in pool)
-        nodes = {node for member in pool for node in self._partitions[member].nodes}
-        running = [job for job in simulator.running() if job.partition in pool]
-        waiting = [job for job in simulator.pending() if job.partition in pool]
-        now_s = simulator.now_s
-        work = sum(job.spec.nodes * max((job.limit_end_s or now_s) - now_s, 0) for job in running)
-        work += sum(job.spec.nodes * (job.time_limit_s or 0) for job in waiting)
-        idle = len(nodes) - sum(job.spec.nodes for job in running)
-        return idle, len(waiting), work / len(nodes)
-
-
-def _waits_h(cluster: ClusterConfig, specs: Sequence[JobSpec], choose: Chooser) -> Floats:
-    """Of each job, in hours; (jobs,)."""
+def _waits_h(
+    cluster: ClusterConfig, specs: Sequence[JobSpec], partitions: Sequence[str]
+) -> tuple[Floats, list[str]]:
+    """Of each job, in hours, (jobs,), and where it ran. ``partitions``: of each, with commas."""
     simulator = Simulator(cluster, start_s=(specs[0].submit_s or 0) - 1)
-    ids = []
-    for spec in specs:
-        simulator.run_until(spec.submit_s or 0)
-        partition = choose(simulator, spec)
-        ids.append(simulator.submit(replace(spec, partition=partition, submit_s=None)))
+    ids = [
+        simulator.submit(replace(spec, partition=names))
+        for spec, names in zip(specs, partitions, strict=True)
+    ]
     simulator.run()
     jobs = [simulator.job(job_id) for job_id in ids]
-    return np.array([((job.start_s or 0) - job.submit_s) / HOUR_S for job in jobs])
+    waits_h = np.array([((job.start_s or 0) - job.submit_s) / HOUR_S for job in jobs])
+    return waits_h, [job.partition for job in jobs]
 
 
 def _figures(

@@ -222,7 +222,7 @@ def _routing(found: SiteAssessment) -> Iterator[str]:
         yield f"Routing between partitions: {found.why_no_routing.rstrip('.')}."
         return
     yield (
-        f"Routing by best-fit: {several(routing.jobs, 'GPU job')} would wait"
+        f"Routing by -p A,B: {several(routing.jobs, 'GPU job')} would wait"
         f" {hours(routing.routed_h)} on average, {hours(routing.recorded_h)} in the partitions that"
         " their users chose."
     )

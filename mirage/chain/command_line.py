@@ -16,6 +16,7 @@ OWN_WITH_VALUE = frozenset(
     {
         "segments",
         "total-time",
+        "anywhere",
         "mode",
         "on-failure",
         "penalty-interruption",

@@ -38,7 +38,7 @@ from mirage.chain.script import (
     Then,
     is_singleton,
 )
-from mirage.chain.tag import MAX_LEAD_S, MAX_PENALTY, MAX_SEGMENTS, MAX_WORD_S
+from mirage.chain.tag import ANYWHERE, MAX_LEAD_S, MAX_PENALTY, MAX_SEGMENTS, MAX_WORD_S
 from mirage.domain import SIGNAL_SLACK_S, Mode, Penalties, expected_limit_s
 from mirage.errors import InputError, system_says
 from slurm_sim.files import read_bytes
@@ -83,6 +83,7 @@ _REPLACED_IN_JOBS = re.compile(
     r"|ENVIRONMENT|TMPDIR",
     re.ASCII,
 )
+_PARTITIONS = re.compile(r"[\w.+-]+(,[\w.+-]+)*", re.ASCII)
 _DEFAULT_LEAD_S = 60
 _SIGNAL_OPTION = re.compile(r"(?:(R|B|RB|BR):)?(\w+)(?:@(\d*))?", re.ASCII | re.IGNORECASE)
 
@@ -190,17 +191,24 @@ def settle(
     script_name, job_name = Path(request.script).name, _last(said, "job-name")
     name = () if job_name is not None else (_option("job-name", script_name),)
     segments, length = _length(request.own, said)
+    anywhere = _anywhere(request)
     return ChainSettings(
         chain_id=chain_id,
         folder=folder,
         source=source,
         segments=segments,
         length=length,
-        options=(*(option for option in request.options if option.name != "comment"), *name),
+        options=(
+            *(option for option in request.options if option.name != "comment"),
+            *name,
+            *([_option("partition", anywhere)] if anywhere else []),
+        ),
         arguments=request.arguments,
         mode=_mode(request.own),
         penalties=_penalties(request.own),
-        comment=_last(said, "comment") or "",
+        comment=" ".join(
+            filter(None, (anywhere and f"{ANYWHERE}{anywhere}", _last(said, "comment")))
+        ),
         failure=_failure(request.own, _limit_s(said)),
         handover=_handover(request.own, limit_signal, _last(said, "time")),
         health=parse_health(
@@ -225,6 +233,20 @@ def settle(
         environment=_replaced_in_jobs(environ),
         then=tuple(_then(text, cwd, environ) for text in request.then),
     )
+
+
+def _anywhere(request: CommandLine) -> str:
+    """The partitions in which its links may run; empty: as sbatch's own options say."""
+    names = request.own.get("anywhere", "")
+    if "anywhere" not in request.own:
+        return ""
+    if not _PARTITIONS.fullmatch(names):
+        raise InputError(
+            f"--anywhere: expected names of partitions, as gpu,gpu-long, got {names!r}"
+        )
+    if request.has("partition"):
+        raise InputError("--anywhere names the partitions of all links: leave --partition out")
+    return names
 
 
 def _replaced_in_jobs(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

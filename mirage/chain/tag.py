@@ -38,6 +38,9 @@ MAX_LEAD_S = 65_535
 MAX_WORD_S = 9_999_999
 """Of ``least`` and ``cost``: 115 days."""
 
+ANYWHERE = "mirage:anywhere="
+"""In the user's own comment, before the partitions in which the job may run."""
+
 SERVICE_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 """A pattern: one word, that is a folder's name too."""
 _WORDS = (
@@ -130,6 +133,12 @@ def may_be_link(job: Job, user: str, chain_id: str, segment: int) -> bool:
     """
     tag = parse_tag(job.comment)
     return job.user == user and (tag is None or (tag.chain_id, tag.segment) == (chain_id, segment))
+
+
+def anywhere_in(comment: str) -> tuple[str, ...]:
+    """The partitions that a link's owner has named for it; none: the owner did not."""
+    words = comment.partition(ANYWHERE)[2].split()
+    return tuple(filter(None, words[0].split(","))) if words else ()
 
 
 def submitted_tag(command_line: str) -> str:

@@ -68,12 +68,9 @@ def _add_install(parser: argparse.ArgumentParser) -> None:
         "--marker", default="", metavar="P", help="a partition whose jobs are routed too"
     )
     parser.add_argument(
-        "--servers", action="store_true", help="choose the server too, not only the partition"
-    )
-    parser.add_argument(
         "--named",
         action="store_true",
-        help="jobs that name a partition too: their server within it, if one has room",
+        help="servers, by the paper's agents, for jobs that name a partition",
     )
     parser.add_argument(
         "--counters",
@@ -104,7 +101,6 @@ def _install(args: argparse.Namespace) -> int:
     options = plugin.PluginOptions(
         run=args.folder.absolute(),
         marker=args.marker,
-        servers=args.servers,
         named=args.named,
         counters=args.counters,
     )

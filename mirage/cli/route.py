@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                 "evaluate",
                 _add_evaluate,
                 _evaluate,
-                "agents against simple rules: results.json, report.html",
+                "agents against simple rules: a table, and results.json",
             ),
             ("prove", _add_prove, _prove, "agents on a site's own job history, before publishing"),
             (
@@ -42,15 +42,13 @@ def run(args: argparse.Namespace) -> int:
     return int(args.act(args))
 
 
-def _add_lesson(parser: argparse.ArgumentParser, trace: str) -> None:
-    """``trace``: help."""
+def _add_lesson(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--flavors",
         type=Path,
         metavar="FILE",
         help="partitions and flavours, as TOML (default: the paper's)",
     )
-    parser.add_argument("--trace", type=Path, metavar="T", help=trace)
     parser.add_argument(
         "--seed", type=int, default=1, help="seed of all random draws (default %(default)s)"
     )
@@ -60,7 +58,13 @@ def _add_lesson(parser: argparse.ArgumentParser, trace: str) -> None:
 
 
 def _add_train(parser: argparse.ArgumentParser) -> None:
-    _add_lesson(parser, "job history on whose first part the agents are proven (default: bursts)")
+    _add_lesson(parser)
+    parser.add_argument(
+        "--trace",
+        type=Path,
+        metavar="T",
+        help="job history on whose first part the agents are proven (default: bursts)",
+    )
     parser.add_argument(
         "--lesson",
         choices=("streams", "paper"),
@@ -69,11 +73,6 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
             "training data: streams of arrivals at all partitions, or the paper's episodes of five"
             " jobs (default %(default)s)"
         ),
-    )
-    parser.add_argument(
-        "--variant",
-        choices=("choice", "ours", "paper"),
-        help="what agents see and choose (default: ours for paper, choice for streams)",
     )
     parser.add_argument(
         "--episodes",
@@ -89,18 +88,15 @@ def _train(args: argparse.Namespace) -> int:
     from mirage.models.folder import check_replaceable
     from mirage.routing.flavors import load_partitions
     from mirage.routing.model import save_model
-    from mirage.routing.state import Variant
     from mirage.routing.training import train_agents
 
     check_replaceable(args.out)
     began = time.monotonic()
     kinds = load_partitions(args.flavors)
-    variant = Variant(args.variant or ("ours" if args.lesson == "paper" else "choice"))
     with telling_what_is_kept(lambda: "nothing is kept"), at_most(budget_s(args)):
         result = train_agents(
             args.lesson,
             kinds,
-            variant,
             episodes=args.episodes,
             trace=args.trace,
             seed=args.seed,
@@ -117,20 +113,33 @@ def _train(args: argparse.Namespace) -> int:
 
 
 def _add_evaluate(parser: argparse.ArgumentParser) -> None:
-    _add_lesson(parser, "job history whose last part gives arrivals, beside bursts")
+    _add_lesson(parser)
+    parser.add_argument(
+        "--trace",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="T",
+        help="job histories whose last parts give arrivals, beside bursts",
+    )
     parser.add_argument(
         "--model",
         type=Path,
         nargs="+",
         default=[],
         metavar="DIR",
-        help="model folders with agents for the streams, one a training seed (default: one new one)",
+        help="model folders with agents for the streams, one a training seed (default: rules alone)",
     )
     parser.add_argument(
         "--episodes",
         type=positive,
         default=1000,
         help="training episodes of the paper's part (default %(default)s)",
+    )
+    parser.add_argument(
+        "--lesson",
+        choices=("streams", "paper"),
+        help="what is judged: streams, or the paper's episodes (default: both)",
     )
     parser.add_argument(
         "--judged", type=positive, default=100, help="evaluation episodes (default %(default)s)"
@@ -154,7 +163,7 @@ def _evaluate(args: argparse.Namespace) -> int:
     from mirage.routing.evaluate import Plan, evaluate
     from mirage.routing.flavors import load_partitions
     from mirage.routing.model import read_model
-    from mirage.routing.report import save
+    from mirage.routing.report import save, tables
 
     started_s = time.time()
     kinds = load_partitions(args.flavors)
@@ -163,32 +172,35 @@ def _evaluate(args: argparse.Namespace) -> int:
         episodes=args.episodes,
         judged=args.judged,
         streams=args.streams,
-        trace=args.trace,
+        traces=tuple(args.trace),
         seed=args.seed,
         teams=teams,
         known=args.known,
+        lessons=(args.lesson,) if args.lesson else ("paper", "streams"),
     )
     results = evaluate(kinds, plan, announcer())
     record = _provenance(args, started_s)
+    for text in tables(results):
+        print(text)
     for path in save(results | {"provenance": record}, args.out):
-        print(path)
+        errors.print(escape(str(path)))
     return 0
 
 
 def _provenance(args: argparse.Namespace, started_s: float) -> dict[str, Any]:
     from mirage.figures.provenance import file_record, provenance
 
-    files = {"trace": args.trace, "flavors": args.flavors}
-    names = ("flavors", "trace", "episodes", "judged", "streams", "known", "seed", "out")
-    words = [("--" + name, getattr(args, name)) for name in names]
-    words += [("--model", " ".join(map(str, args.model)))]
+    files = [path for path in (args.flavors, *args.trace) if path]
+    names = ("flavors", "lesson", "episodes", "judged", "streams", "known", "seed", "out")
+    words: list[object] = ["mirage", "route", "evaluate"]
+    for name in names:
+        words += ["--" + name, getattr(args, name)] if getattr(args, name) else []
+    for name in ("trace", "model"):
+        words += ["--" + name, *getattr(args, name)] if getattr(args, name) else []
     return provenance(
-        ["mirage", "route", "evaluate", *(str(part) for word in words if word[1] for part in word)],
-        inputs={name: file_record(path) for name, path in files.items() if path},
-        split={
-            "trained": "bursts",
-            "evaluated": "its last part, and other bursts" if args.trace else "other bursts",
-        },
+        [str(word) for word in words],
+        inputs={path.name: file_record(path) for path in files},
+        split={"trained": "bursts", "evaluated": "other bursts, and the histories' last parts"},
         seed=args.seed,
         started_s=started_s,
         wall_s=time.time() - started_s,
@@ -212,7 +224,7 @@ def _prove(args: argparse.Namespace) -> int:
     from mirage.routing.proof import prove_on_history
 
     proof = prove_on_history(args.model, args.trace)
-    errors.print(f"{args.trace}: mean completion {proof} of that without agents")
+    errors.print(f"{args.trace}: mean completion {proof} of that by -p A,B")
     return 0
 
 
@@ -221,10 +233,10 @@ def _add_publish(parser: argparse.ArgumentParser) -> None:
         "--model", type=Path, metavar="DIR", help="model folder of `mirage route train`"
     )
     parser.add_argument(
-        "--flavors",
-        type=Path,
-        metavar="FILE",
-        help="partitions and flavours, as TOML, for routing without agents",
+        "--partitions",
+        default="",
+        metavar="A,B",
+        help="partitions to which jobs that name none may go (default: the agents')",
     )
     parser.add_argument(
         "--run",
@@ -254,18 +266,24 @@ def _publish(args: argparse.Namespace) -> int:
     from mirage.routing.publish import Publisher, agents_of
     from mirage.slurm.commands import CommandCluster
     from mirage.slurm.runner import Runner
+    from mirage.slurm.survey import Survey
 
-    if not (args.model or args.flavors):
-        raise InputError("give --model DIR, or --flavors FILE for routing without agents.")
+    if not (args.model or args.partitions):
+        raise InputError("give --partitions A,B, to which jobs may go, or --model DIR.")
     if args.every and args.every > args.valid:
         raise InputError(
             f"--every {args.every}: every state would be stale after --valid {args.valid} seconds."
         )
-    agents = agents_of(args.model or "", args.flavors or "")
     runner = Runner()
-    cluster, publisher = (
-        CommandCluster(runner),
-        Publisher(agents, args.folder, runner, args.valid),
+    cluster = CommandCluster(runner)
+    publisher = Publisher(
+        partitions=tuple(filter(None, args.partitions.split(","))),
+        agents=agents_of(args.model or ""),
+        run=args.folder,
+        runner=runner,
+        valid_s=args.valid,
+        accounting=cluster.accounting,
+        describe=Survey(runner).cluster,
     )
     if not args.every:
         publisher.publish(cluster.snapshot())

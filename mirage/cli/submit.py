@@ -54,6 +54,8 @@ how long (default: until the work is done, by the done-file or a link that exits
   --segments N              N time limits of work: a link that its successor ends early counts for the time it ran,
                             each other link as one; at most 4N links
   --total-time D            time that the links run in all; D as in --time, or 90s, 5min, 2h, 7d
+  --anywhere P,Q            partitions in which SCRIPT can run: each link starts where it first can, but in no slow one
+                            if a fast one starts it in time (docs/routing.md)
   --ahead N                 successors in the queue at once, where waits are longer than a link (6)
   --up-front                queue all links now, just N of them, for sites where jobs can't run sbatch
 how a link takes over if its predecessor still runs:

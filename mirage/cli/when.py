@@ -29,7 +29,8 @@ _JOB = re.compile(r"\d{1,15}(_(\d{1,9}|\[.*\]))?", re.ASCII)
 _ALMOST_A_JOB = re.compile(r"\d+[_+].*|\d+|_\d+", re.ASCII)
 WORTH_S = 600
 """Smaller differences between shapes are not told."""
-OWN = {"--before": True, "--lines": True, "--json": False, "-h": False, "--help": False}
+OWN = dict.fromkeys(("--before", "--lines", "--speeds"), True)
+OWN |= dict.fromkeys(("--choose", "--json", "-h", "--help"), False)
 """Options of `mirage when` itself, and whether a value follows; all others are sbatch's."""
 
 
@@ -69,6 +70,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="file with one question a line, in the words above; - is standard input",
     )
+    parser.add_argument(
+        "--choose",
+        action="store_true",
+        help="start, finish and cost in each partition, GPU type, account and QOS of one's own",
+    )
+    parser.add_argument(
+        "--speeds",
+        type=Path,
+        metavar="FILE",
+        help="speeds of partitions or GPU types, as a100 = 1.0 a line (default: all are equal)",
+    )
     parser.add_argument("--json", action="store_true", help="output as JSON (docs/cli.md)")
 
 
@@ -79,6 +91,13 @@ def run(args: argparse.Namespace) -> int:
     if not questions:
         raise InputError(
             "give a script, sbatch's options, or a job id: mirage when -N 8 -t 48:00:00."
+        )
+    if args.choose:
+        from mirage.cli import choose
+
+        learned, reach = learned_here(), adapter_config()
+        return choose.run(
+            _question(args.words).options, args.speeds, reach, learned, as_json=args.json
         )
     sources, before = _sources(), _before(args.before)
     found = [answer for words in questions for answer in _answers(words, sources)]

@@ -15,6 +15,7 @@ from pathlib import Path
 from mirage.chain.folder import chains_folder
 from mirage.config import Config, DaemonConfig
 from mirage.daemon import logs, reload
+from mirage.daemon.anywhere import Anywhere
 from mirage.daemon.audit import Audit
 from mirage.daemon.audit_summary import AuditSummary
 from mirage.daemon.chain_quota import ChainQuota
@@ -38,7 +39,10 @@ from mirage.provision.policies.by_mode import words_of
 from mirage.provision.policies.heuristics import Reactive, Timer
 from mirage.provision.policies.registry import make_policy
 from mirage.provision.policies.reloading import Reloading
+from mirage.provision.starts.finish import read_speeds
 from mirage.slurm.adapter import connect
+from mirage.slurm.commands import CommandCluster
+from mirage.slurm.resources import read_node_use
 from mirage.slurm.runner import Runner
 from mirage.store.exclusive import exclusive
 from mirage.store.journal import Journal
@@ -245,9 +249,30 @@ class _Service:
             lambda: policy.model if isinstance(policy, Reloading) else None,
         )
         table = routing_table(self._config)
-        some = (table, self._metrics, self._last_cycle, self._agreement, audit, self._waits)
+        some = (
+            table,
+            self._anywhere,
+            self._metrics,
+            self._last_cycle,
+            self._agreement,
+            audit,
+            self._waits,
+        )
         mine = (observer for observer in some if observer is not None)
         return (*mine, *self._options.observers)
+
+    @cached_property
+    def _anywhere(self) -> Anywhere | None:
+        if not self._config.routing.speeds:
+            return None
+        runner = _runner(self._config)
+        cluster = CommandCluster(runner)
+        return Anywhere(
+            speeds=read_speeds(Path(self._config.routing.speeds)),
+            nodes=lambda: read_node_use(runner),
+            accounting=cluster.accounting,
+            set_partition=cluster.set_partition,
+        )
 
     @cached_property
     def _waits(self) -> QueueLogs | None:
@@ -306,15 +331,26 @@ def routing_table(config: Config) -> RoutingTable | None:
     """What gives the job_submit plugin each cycle's state; None: no routing is configured. Raises
     InputError.
     """
-    if not (config.routing.model or config.routing.flavors):
+    if not (config.routing.model or config.routing.partitions):
         return None
     from mirage.routing.publish import Publisher, agents_of
+    from mirage.slurm.survey import Survey
 
-    routing, cluster = config.routing, config.cluster
-    agents = agents_of(routing.model, routing.flavors)
-    runner = Runner(bin_dir=cluster.bin_dir, timeout_s=cluster.timeout_s)
-    publisher = Publisher(agents, Path(routing.run), runner, state_valid_s(config))
+    routing, runner = config.routing, _runner(config)
+    publisher = Publisher(
+        partitions=tuple(filter(None, routing.partitions.split(","))),
+        agents=agents_of(routing.model),
+        run=Path(routing.run),
+        runner=runner,
+        valid_s=state_valid_s(config),
+        accounting=CommandCluster(runner).accounting,
+        describe=Survey(runner).cluster,
+    )
     return RoutingTable(publisher.publish)
+
+
+def _runner(config: Config) -> Runner:
+    return Runner(bin_dir=config.cluster.bin_dir, timeout_s=config.cluster.timeout_s)
 
 
 def state_valid_s(config: Config) -> int:

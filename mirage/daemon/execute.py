@@ -144,6 +144,8 @@ class Executor:
     def _act(self, decision: Decision, grounds: Grounds) -> None:
         tag = parse_tag(grounds.successor.comment)
         assert isinstance(tag, ChainTag)
+        for observer in self.observers:
+            observer.release_begins(grounds.successor)
         try:
             outcome, detail = act.release(
                 decision, tag, self.acting, self.cluster, self.store, self.clock

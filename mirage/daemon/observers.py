@@ -13,7 +13,7 @@ from mirage.slurm.agreement import Disagreement, of_snapshot
 if TYPE_CHECKING:
     from mirage.chain.handoff import Handoff
     from mirage.daemon.tick import Grounds
-    from mirage.domain import Decision, Link, ReleaseOutcome, Snapshot
+    from mirage.domain import Decision, Job, Link, ReleaseOutcome, Snapshot
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +35,9 @@ class Observer:
 
         Raises AuditError: then none of them may be carried out.
         """
+
+    def release_begins(self, job: Job) -> None:
+        """This pending job is released next. Raises nothing."""
 
     def release_ended(
         self, decision: Decision, outcome: ReleaseOutcome, detail: str, now_s: int

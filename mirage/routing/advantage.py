@@ -1,8 +1,7 @@
 """What a job gains by being kept off a partition, and agents that learn it.
 
-At an arrival the simulated cluster is forked: once the job goes where the rule without agents sends
-it (best fit where there is room, else to all partitions), and once for each of these partitions
-where that rule sends it without this one. Run times and the next `AHEAD` arrivals are those of the
+At an arrival the simulated cluster is forked: once the job goes to all partitions that it fits in
+(`-p A,B`), and once for each of these to all others. Run times and the next `AHEAD` arrivals are those of the
 stream, the same in all forks, and each of these arrivals goes to all partitions. The difference of
 the summed completion times, of all jobs that are there or arrive, is the advantage: exact for this
 stream. The network learns its mean, since it sees neither run times nor arrivals.
@@ -12,7 +11,7 @@ so that they learn what they then meet. A margin of each partition, chosen on ot
 off the values: noise must keep no job off a partition.
 
 At last the agents are proven on other streams, those of a history if one is given. If jobs are not
-over sooner than without agents, beyond chance, all are silent. Networks don't learn from a history:
+over sooner than by `-p A,B`, beyond chance, all are silent. Networks don't learn from a history:
 its single gains are small and scatter too much (docs/decisions/0099).
 """
 
@@ -46,7 +45,7 @@ from mirage.routing.stream import (
     Stream,
     StreamRule,
     agents_rule,
-    room_rule,
+    everywhere,
 )
 from slurm_sim.seconds import HOUR_S
 
@@ -92,7 +91,7 @@ def gains_at(stream: Stream, asked: Arriving, coming: Sequence[StreamJob]) -> li
             total_s[partitions] = tried.total_s()
         return total_s[partitions]
 
-    usual = room_rule(asked)
+    usual = everywhere(asked)
     fits = {index for index, _ in asked.fitting}
     flavors = [
         kind.flavor_of(job.demand) if index in fits else None
@@ -101,8 +100,8 @@ def gains_at(stream: Stream, asked: Arriving, coming: Sequence[StreamJob]) -> li
     blocks = choice_blocks(asked.states, flavors, asked.now_s)
     found = []
     for index, (kind, flavor) in enumerate(zip(stream.kinds, flavors, strict=True)):
-        if flavor is not None and kind.name in usual.split(","):
-            gain_s = completion_s(usual) - completion_s(room_rule(asked.without(kind.name)))
+        if flavor is not None:
+            gain_s = completion_s(usual) - completion_s(everywhere(asked.without(kind.name)))
             inputs = blocks + job_features(kind, flavor, job.demand.limit_s)
             found.append(Gain(index, inputs, gain_s / HOUR_S))
     return found
@@ -118,6 +117,8 @@ def gains_of(
     stream, found = Stream(kinds, jobs), list[Gain]()
     for number, job in enumerate(jobs):
         asked = stream.arrive(job)
+        if len(asked.fitting) > 1:
+            asked = stream.with_forecasts(asked, job)
         if len(asked.fitting) > 1 and random.random() < SHARE:
             coming = jobs[number + 1 : number + 1 + AHEAD]
             found += gains_at(stream, _some_of(asked, random), coming)
@@ -192,7 +193,7 @@ def train_on_streams(
     if not proof.holds:
         agents = [with_margin(agent, NEVER_H) for agent in agents]
     verdict = "proven" if proof.holds else "not proven: agents are silent"
-    report(f"margins: {margins_h} h; to the rule without agents: {proof}, {verdict}")
+    report(f"margins: {margins_h} h; to -p A,B: {proof}, {verdict}")
     facts = options.plain | {"rounds": ROUNDS, "ahead": AHEAD, "steps": STEPS, "gains": gains}
     judge = f"the first part of {trace.name}" if trace else "other bursts"
     return TrainedAgents(
@@ -228,7 +229,7 @@ def _learned(
         for kind in kinds
     ]
     gains: list[Gain] = []
-    rule: StreamRule = room_rule
+    rule: StreamRule = everywhere
     for number in range(ROUNDS):
         for jobs in draw_streams(kinds, None, max(streams // ROUNDS, 1), random).jobs:
             gains += gains_of(kinds, jobs, rule, random)
@@ -246,7 +247,7 @@ def _margins(
 ) -> list[float]:
     """Of each partition in turn the margin with the least mean completion on these streams."""
     margins_h = [NEVER_H] * len(agents)
-    least_s = float(np.mean(mean_s(kinds, room_rule, streams)))
+    least_s = float(np.mean(mean_s(kinds, everywhere, streams)))
     for index in range(len(agents)):
         for margin in MARGINS_H:
             tried = [*margins_h[:index], margin, *margins_h[index + 1 :]]

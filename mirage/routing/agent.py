@@ -30,7 +30,7 @@ def check_products(each: Sequence[int], variant: Variant) -> None:
     if products > MOST_PRODUCTS:
         raise InputError(
             f"agents with {products} products a decision, at most {MOST_PRODUCTS}, since slurmctld"
-            " waits for them; train with `--variant choice`, whose agents don't grow with the"
+            " waits for them; train with `--lesson streams`, whose agents don't grow with the"
             " servers, or for fewer partitions (docs/routing.md)."
         )
 
@@ -53,8 +53,8 @@ class Layer:
 
 @dataclass(frozen=True)
 class Agent:
-    """One partition's network; none for `Variant.ROOM`. Its values are comparable with those of
-    agents that were trained with it.
+    """One partition's network. Its values are comparable with those of agents that were trained with
+    it.
     """
 
     kind: PartitionKind
@@ -77,8 +77,8 @@ class Agent:
                 raise InputError(
                     f"agent of {self.kind.name}: a weight is not a finite number; train it again."
                 )
-        values = {Variant.CHOICE: 1, Variant.ROOM: 0}.get(self.variant, self.kind.actions.count)
-        if sizes[-1] != values or (self.variant is Variant.ROOM and self.layers):
+        values = 1 if self.variant is Variant.CHOICE else self.kind.actions.count
+        if not self.layers or sizes[-1] != values:
             raise InputError(f"agent of {self.kind.name}: {sizes[-1]} values, not {values}.")
 
     def _inputs(self) -> int:
@@ -90,7 +90,7 @@ class Agent:
     def check_team(self, partitions: int) -> None:
         """Raises InputError for one that was trained with another number of partitions."""
         inputs = width(self.kind, self.variant, partitions)
-        if self.layers and len(self.layers[0].weights) != inputs:
+        if len(self.layers[0].weights) != inputs:
             raise InputError(
                 f"agent of {self.kind.name}: it was not trained with {partitions} partitions."
             )
@@ -103,12 +103,6 @@ class Agent:
     def values(self, inputs: Sequence[float]) -> list[float]:
         """(actions,): from features (width,)."""
         seen = list(inputs)
-        assert self.layers, "a partition without an agent"
         for layer in self.layers[:-1]:
             seen = [value if value > 0 else 0.0 for value in layer.apply(seen)]
         return self.layers[-1].apply(seen)
-
-
-def no_agents(kinds: Sequence[PartitionKind]) -> tuple[Agent, ...]:
-    """For the rule that needs none."""
-    return tuple(Agent(kind, Variant.ROOM, ()) for kind in kinds)

@@ -11,7 +11,7 @@ in each partition. The stream's time is stretched so that the GPUs are offered t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,6 +36,8 @@ LIMITS_H = (1.0, 72.0)
 """Shortest and longest time limit in generated bursts, where the flavours allow the longest; else
 from a quarter of what they allow, to that.
 """
+USERS = 12
+"""Of generated bursts; the first ones submit most."""
 MUCH_MEMORY = 0.2
 """The share of jobs that ask for twice as much memory, where a flavour has so much."""
 TEST_PART = 0.4
@@ -55,6 +57,7 @@ class StreamJob:
     demand: Demand
     type: int = 0
     """Which of the partitions' `speeds` are its."""
+    user: str = "u0"
 
     @property
     def gpu_s(self) -> int:
@@ -74,6 +77,7 @@ class ArrivalHistory:
     limit_s: Ints
     runtime_s: Ints
     nodes: Ints
+    users: NDArray[np.str_]
 
     def split(self, share: float) -> tuple[ArrivalHistory, ArrivalHistory]:
         """The first jobs, this share of them, and the rest."""
@@ -85,9 +89,7 @@ class ArrivalHistory:
         return self.split(1 - TEST_PART)[test]
 
     def _of(self, kept: slice) -> ArrivalHistory:
-        return ArrivalHistory(
-            self.submit_s[kept], self.limit_s[kept], self.runtime_s[kept], self.nodes[kept]
-        )
+        return ArrivalHistory(*(getattr(self, each.name)[kept] for each in fields(self)))
 
 
 def read_history(path: Path) -> ArrivalHistory:
@@ -108,7 +110,8 @@ def read_history(path: Path) -> ArrivalHistory:
         raise InputError(
             f"{path}: {len(submit_s)} jobs that ran; streams need at least {4 * JOBS}."
         )
-    return ArrivalHistory(submit_s, limit_s, np.minimum(end_s - start_s, limit_s), nodes)
+    users = np.array(trace.text("user"), np.str_)[ran]
+    return ArrivalHistory(submit_s, limit_s, np.minimum(end_s - start_s, limit_s), nodes, users)
 
 
 def stream_jobs(kinds: Sequence[PartitionKind]) -> int:
@@ -143,7 +146,11 @@ def from_history(
     )
     begin_s = history.submit_s[chosen] - history.submit_s[first]
     columns = zip(begin_s, history.runtime_s[chosen], history.limit_s[chosen], gpus, strict=True)
-    jobs = [_job(kinds, random, *map(int, row)) for row in columns]
+    users = history.users[chosen].tolist()
+    jobs = [
+        replace(_job(kinds, random, *map(int, row)), user=user)
+        for row, user in zip(columns, users, strict=True)
+    ]
     return _at_load(jobs, kinds, random)
 
 
@@ -162,9 +169,11 @@ def bursts(kinds: Sequence[PartitionKind], random: np.random.Generator) -> list[
         at_s += int(random.exponential(3600))
         gpus = int(random.choice(sizes, p=SHARES))
         limit_s = int(shortest_s * np.exp(random.uniform(0, np.log(longest_s / shortest_s))))
+        user = f"u{min(int(random.geometric(1 / 4)), USERS)}"
         for _ in range(int(random.integers(1, 21))):
             runtime_s = int(limit_s * random.uniform(0.05, 1))
-            jobs.append(_job(kinds, random, at_s, runtime_s, limit_s, gpus))
+            job = _job(kinds, random, at_s, runtime_s, limit_s, gpus)
+            jobs.append(replace(job, user=user))
     return _at_load(jobs[:count], kinds, random)
 
 

@@ -4,13 +4,13 @@ in every choice.
 Pure: everything comes in as arguments. Of the partitions that the user may use and that have a
 flavour for the job:
 
-- without agents it is kept off a slow partition where, by limits, it would be over sooner elsewhere.
-  If the rest are equally fast it goes where it would start now, to the one with the tightest server.
-  Else, and if it has to wait, it goes to all of the rest, and Slurm starts it where it first can;
 - an agent of `Variant.CHOICE` may keep it off its partition, where it expects a gain by that: one
-  after the other, the largest gain first, and the rule above decides among the rest;
-- other agents choose a server: the job goes where the value of its best action is highest, and if
-  that is to wait, to all.
+  after the other, the largest gain first. The job goes to all of the rest, and Slurm starts it where
+  it first can;
+- an agent of `Variant.PAPER` chooses a server: the job goes where the value of its best action is
+  highest, and if that is to wait, to all.
+
+Jobs that these agents are not for, and all jobs where there are none, are `places.py`'s.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from math import isfinite
 from mirage.errors import MirageError
 from mirage.routing.agent import Agent
 from mirage.routing.flavors import Demand
+from mirage.routing.places import Place
 from mirage.routing.state import (
     PartitionState,
+    Variant,
     best,
     choice_blocks,
     features,
@@ -45,6 +47,8 @@ class Table:
     at_s: int
     valid_s: int
     partitions: tuple[PartitionState, ...]
+    """Of agents."""
+    places: tuple[Place, ...] = ()
 
     def is_stale(self, now_s: int) -> bool:
         return not -CLOCK_S <= now_s - self.at_s <= self.valid_s
@@ -101,10 +105,9 @@ def decide(
     ]
     if not fits:
         return None
-    if agents[fits[0].index].variant.has_actions:
-        return _by_actions(fits, agents, demand.limit_s, table.at_s)
-    fast = _fast_enough(fits, demand.limit_s, table.at_s)
-    return _by_room(_kept(table, fast, agents, demand.limit_s) if agents[0].layers else fast)
+    if agents[0].variant is Variant.PAPER:
+        return _by_actions(fits, agents)
+    return _to_all(_kept(table, fits, agents, demand.limit_s))
 
 
 def _to_all(fits: Sequence[_Fit]) -> Choice:
@@ -113,78 +116,21 @@ def _to_all(fits: Sequence[_Fit]) -> Choice:
     )
 
 
-def _by_room(fits: Sequence[_Fit]) -> Choice:
-    """Of equally fast partitions best fit where there is room, else all; of others all, first the
-    fastest in which it would start now.
-    """
-    ready = [fit for fit in fits if fit.state.may_start(fit.flavor)]
-    if not ready:
-        return _to_all(fits)
-    found = min(ready, key=lambda fit: (-fit.state.kind.speed, _fewest_free(fit)))
-    are_equal = len({fit.state.kind.speed for fit in fits}) == 1
-    rest = [] if are_equal else [fit for fit in fits if fit is not found]
-    return replace(_to_all([found, *rest]), place=_tightest(found))
-
-
-def _fast_enough(fits: Sequence[_Fit], limit_s: int | None, at_s: int) -> list[_Fit]:
-    """The partitions in which the job may start without being over later than elsewhere: the one
-    where most time is lost goes first, and only where the rule would send the job.
-    """
-    left = list(fits)
-    while len(left) > 1:
-        names = _by_room(left).partitions
-        most, worst = 0.0, None
-        for fit in left:
-            lost_s = _lost_s(fit, left, limit_s, at_s) if fit.state.kind.name in names else 0.0
-            if lost_s > most:
-                most, worst = lost_s, fit
-        if worst is None:
-            break
-        left.remove(worst)
-    return left
-
-
-def _lost_s(fit: _Fit, fits: Sequence[_Fit], limit_s: int | None, at_s: int) -> float:
-    """By how much the job is over later if it starts here now than if it waits for a faster
-    partition, by limits; 0 or less: none is sooner.
-    """
-    speed, most = fit.state.kind.speed, 0.0
-    limit = fit.state.kind.flavors[fit.flavor].limit_s if limit_s is None else limit_s
-    for other in fits:
-        if other.state.kind.speed > speed:
-            saved_s = limit / speed - limit / other.state.kind.speed
-            wait_s = 0.0 if other.state.may_start(other.flavor) else other.state.work_s(at_s)
-            most = max(most, saved_s - wait_s)
-    return most
-
-
-def _tightest(fit: _Fit) -> int:
-    return fit.state.tightest(fit.state.places(fit.flavor))
-
-
-def _fewest_free(fit: _Fit) -> int:
-    return fit.state.servers[_tightest(fit)].free[0]
-
-
 def _kept(
     table: Table, fits: Sequence[_Fit], agents: Sequence[Agent], limit_s: int | None
 ) -> list[_Fit]:
-    """The partitions that no agent keeps the job off. Only those are asked where the rule would
-    send it.
-    """
+    """The partitions that no agent keeps the job off."""
     left = list(fits)
     while len(left) > 1:
         blocks = _blocks(table, left)
-        names = _by_room(left).partitions
         most, worst = 0.0, None
         for fit in left:
-            if fit.state.kind.name in names:
-                agent = agents[fit.index]
-                job = job_features(fit.state.kind, fit.flavor, limit_s)
-                value = agent.values(blocks + job)[0]
-                _check_finite(value, agent)
-                if value > most:
-                    most, worst = value, fit
+            agent = agents[fit.index]
+            job = job_features(fit.state.kind, fit.flavor, limit_s)
+            value = agent.values(blocks + job)[0]
+            _check_finite(value, agent)
+            if value > most:
+                most, worst = value, fit
         if worst is None:
             break
         left.remove(worst)
@@ -198,14 +144,12 @@ def _blocks(table: Table, fits: Sequence[_Fit]) -> list[float]:
     return choice_blocks(table.partitions, flavors, table.at_s)
 
 
-def _by_actions(
-    fits: Sequence[_Fit], agents: Sequence[Agent], limit_s: int | None, at_s: int
-) -> Choice:
+def _by_actions(fits: Sequence[_Fit], agents: Sequence[Agent]) -> Choice:
     highest, chosen = None, _to_all(fits)
     for fit in fits:
         agent = agents[fit.index]
         can = possible(fit.state, fit.flavor)
-        values = agent.values(features(fit.state, agent.variant, fit.flavor, limit_s, at_s))
+        values = agent.values(features(fit.state))
         action = best(values, list(can))
         _check_finite(values[action], agent)
         if highest is None or values[action] > highest:

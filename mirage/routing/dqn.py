@@ -41,15 +41,14 @@ class PartitionLearner:
     def __init__(
         self,
         kind: PartitionKind,
-        variant: Variant,
         options: AgentOptions,
         random: np.random.Generator,
     ) -> None:
-        self.kind, self.variant, self.options, self.random = kind, variant, options, random
-        self.network = make_network(kind, variant, options.hidden)
+        self.kind, self.options, self.random = kind, options, random
+        self.network = make_network(kind, Variant.PAPER, options.hidden)
         self._target = TargetNetwork(self.network, options.sync)
         self._optimizer = torch.optim.Adam(self.network.parameters(), lr=options.rate)
-        inputs, self._actions = width(kind, variant), kind.actions.count
+        inputs, self._actions = width(kind, Variant.PAPER), kind.actions.count
         self._memory = ReplayMemory(
             options.memory,
             {
@@ -96,7 +95,7 @@ class PartitionLearner:
         """Answers an episode's questions, epsilon-greedily, and learns after each."""
         question = episode.question
         assert question is not None
-        inputs = features(question.state, self.variant, question.flavor, now_s=question.now_s)
+        inputs = features(question.state)
         while question is not None:
             possible = question.possible
             if self.random.random() < epsilon:
@@ -105,11 +104,7 @@ class PartitionLearner:
                 action = best(self.values(inputs), possible)
             reward = episode.answer(action)
             question = episode.question
-            after = (
-                features(question.state, self.variant, question.flavor, now_s=question.now_s)
-                if question
-                else None
-            )
+            after = features(question.state) if question else None
             after_actions = question.possible if question else ()
             self.remember(Transition(inputs, action, reward, after, after_actions))
             self.update()
@@ -117,7 +112,7 @@ class PartitionLearner:
         return episode.finish()
 
     def agent(self) -> Agent:
-        return to_agent(self.kind, self.variant, self.network)
+        return to_agent(self.kind, Variant.PAPER, self.network)
 
 
 OutcomeReport = Callable[[int, EpisodeOutcome], None]
@@ -126,21 +121,18 @@ OutcomeReport = Callable[[int, EpisodeOutcome], None]
 
 def train_on_episodes(
     kind: PartitionKind,
-    variant: Variant,
     episodes: int = 1000,
     options: AgentOptions | None = None,
     seed: int = 1,
     report: OutcomeReport | None = None,
 ) -> Agent:
-    """The paper's training: an agent on episodes of five jobs; `Variant.PAPER` is punished for what
-    is impossible.
-    """
+    """The paper's training: an agent on episodes of five jobs, punished for what is impossible."""
     options = options or AgentOptions()
     with seeded(seed) as random:
-        learner = PartitionLearner(kind, variant, options, random)
+        learner = PartitionLearner(kind, options, random)
         for number in range(episodes):
             jobs = draw_episode(kind, random)
-            episode = PartitionEpisode(kind, jobs, masked=variant is Variant.OURS)
+            episode = PartitionEpisode(kind, jobs, masked=False)
             outcome = learner.play(episode, options.epsilon(number / episodes))
             if report:
                 report(number, outcome)

@@ -31,7 +31,6 @@ class Question:
 
     state: PartitionState
     flavor: int
-    now_s: int
     possible: tuple[int, ...]
     """The actions to choose from: those that can be carried out now, or, unmasked, all of the job's
     flavour.
@@ -159,9 +158,7 @@ class PartitionEpisode:
             actions.queue(job.flavor),
         )
         possible = can if self.masked else actions.of(job.flavor)
-        self.question = Question(
-            self.world.state, job.flavor, self.world.now_s, possible, bool(places)
-        )
+        self.question = Question(self.world.state, job.flavor, possible, bool(places))
 
     def _force(self) -> None:
         """Nothing runs, nothing will come, and every waiting job was refused: the largest one runs,

@@ -4,7 +4,7 @@ learning.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,11 @@ import numpy as np
 from mirage.errors import InputError
 from mirage.figures.resample import ratio_interval
 from mirage.routing import rules, stream
-from mirage.routing.advantage import train_on_streams
 from mirage.routing.agent import Agent
 from mirage.routing.arrivals import Streams, by_window, draw_streams, read_history, stream_sizes
 from mirage.routing.dqn import train_on_episodes
 from mirage.routing.episode import EpisodeOutcome, draw_episode, play
 from mirage.routing.flavors import PartitionKind
-from mirage.routing.state import Variant
 from mirage.routing.world import Arrival
 from slurm_sim.seconds import HOUR_S
 
@@ -29,6 +27,20 @@ PAPER_HOURS = 720
 """
 BASE = "-p A,B"
 """The rule that ratios are to: each job to all partitions that it fits in."""
+NICE_PART = 3
+SIMPLE: dict[str, tuple[stream.StreamRule, stream.Nice | None]] = {
+    "one partition": (stream.one_partition, None),
+    "all_partitions": (stream.every_partition, None),
+    BASE: (stream.everywhere, None),
+    f"{BASE} --nice": (stream.everywhere, stream.by_gpu_minutes),
+    f"{BASE} --nice, a third": (
+        stream.everywhere,
+        lambda demand: stream.by_gpu_minutes(demand) // NICE_PART,
+    ),
+}
+"""Rules without agents, and each job's `--nice`: minutes of its limit times its GPUs, or a part of it
+that was chosen on streams which are not judged.
+"""
 Json = dict[str, Any]
 
 
@@ -41,12 +53,15 @@ class Plan:
     episodes: int = 1000
     judged: int = 100
     streams: int = 20
-    trace: Path | None = None
+    traces: tuple[Path, ...] = ()
+    """Histories whose last parts are judged, beside bursts."""
     seed: int = 1
     teams: tuple[tuple[Agent, ...], ...] = ()
-    """Agents for the streams, of one training seed each; none: trained for this."""
+    """Agents for the streams, of one training seed each; none: rules alone."""
     known: int = 4
     """Of the judged streams of each kind so many are also routed knowing what comes."""
+    lessons: tuple[str, ...] = ("paper", "streams")
+    """The parts: the paper's episodes, streams."""
 
 
 def evaluate(kinds: Sequence[PartitionKind], plan: Plan, announce: Callable[[str], None]) -> Json:
@@ -54,21 +69,21 @@ def evaluate(kinds: Sequence[PartitionKind], plan: Plan, announce: Callable[[str
     saw.
     """
     stream_sizes(kinds)
-    if plan.trace is not None:
-        read_history(plan.trace)
+    for trace in plan.traces:
+        read_history(trace)
     paper = {}
-    for number, kind in enumerate(kinds):
+    for number, kind in enumerate(kinds if "paper" in plan.lessons else ()):
         if kind.flavors[-1].servers < kind.servers:
             continue  # no full job, so no episode of the paper's ends
         announce(f"{kind.name}: the paper's episodes")
         paper[kind.name] = paper_part(kind, replace(plan, seed=plan.seed + 1000 * number))
-    announce("streams")
+    streams = stream_part(kinds, plan, announce) if "streams" in plan.lessons else {}
     return {
         "seed": plan.seed,
         "plan": {"episodes": plan.episodes, "judged": plan.judged, "streams": plan.streams},
-        "trace": plan.trace.name if plan.trace else "",
+        "traces": [trace.name for trace in plan.traces],
         "paper": paper,
-        "streams": stream_part(kinds, plan, announce),
+        "streams": streams,
     }
 
 
@@ -77,52 +92,31 @@ def evaluate(kinds: Sequence[PartitionKind], plan: Plan, announce: Callable[[str
 
 
 def paper_part(kind: PartitionKind, plan: Plan) -> Json:
-    """Both variants trained, every rule judged on the same episodes, and the learning curves."""
-    curves: dict[str, list[float]] = {}
-    agents: dict[str, Agent] = {}
-    for variant in (Variant.PAPER, Variant.OURS):
-        curve = curves[f"agent ({variant.value})"] = []
-        agents[f"agent ({variant.value})"] = train_on_episodes(
-            kind, variant, plan.episodes, seed=plan.seed, report=_noting(curve)
-        )
+    """An agent trained, and every rule judged on the same episodes."""
+    agent = train_on_episodes(kind, plan.episodes, seed=plan.seed)
     random = np.random.default_rng([plan.seed, 1])
-    lived = [draw_episode(kind, random) for _ in range(plan.episodes)]
-    for name in ("naive", "random", "first-fit"):
-        curves[name] = [_play(kind, jobs, name, agents, random).utilization for jobs in lived]
     judged = [draw_episode(kind, random) for _ in range(plan.judged)]
-    names = ("naive", "random", "first-fit", "best-fit", *agents, "best possible")
-    outcomes = {
-        name: [_play(kind, jobs, name, agents, random) for jobs in judged] for name in names
-    }
-    return {
-        "rules": {name: _paper_figures(kind, each) for name, each in outcomes.items()},
-        "learning": curves,
-    }
-
-
-def _noting(curve: list[float]) -> Callable[[int, EpisodeOutcome], None]:
-    return lambda _, outcome: curve.append(outcome.utilization)
+    names = ("naive", "random", "first-fit", "agent", "best possible")
+    outcomes = {name: [_play(kind, jobs, name, agent, random) for jobs in judged] for name in names}
+    return {name: _paper_figures(kind, each) for name, each in outcomes.items()}
 
 
 def _play(
     kind: PartitionKind,
     jobs: list[Arrival],
     name: str,
-    agents: Mapping[str, Agent],
+    agent: Agent,
     random: np.random.Generator,
 ) -> EpisodeOutcome:
     if name == "best possible":
         return rules.best_possible(kind, jobs)
-    if name in agents:
-        agent = agents[name]
-        return play(kind, jobs, rules.agent_rule(agent), masked=agent.variant is Variant.OURS)
-    simple = {
+    rule = {
         "naive": rules.naive(random),
         "random": rules.random_fit(random),
         "first-fit": rules.first_fit,
-        "best-fit": rules.best_fit,
-    }
-    return play(kind, jobs, simple[name], masked=name != "naive")
+        "agent": rules.agent_rule(agent),
+    }[name]
+    return play(kind, jobs, rule, masked=name not in ("naive", "agent"))
 
 
 def _paper_figures(kind: PartitionKind, outcomes: Sequence[EpisodeOutcome]) -> Json:
@@ -146,20 +140,13 @@ def stream_part(
     kinds: Sequence[PartitionKind], plan: Plan, announce: Callable[[str], None]
 ) -> Json:
     """Every rule on the same streams: of the history's last part, and of generated bursts."""
-    history = read_history(plan.trace).part(test=True) if plan.trace else None
-    teams = plan.teams or (
-        train_on_streams(
-            kinds, streams=None, trace=plan.trace, seed=plan.seed, report=announce
-        ).agents,
-    )
-    _check_teams(kinds, teams)
+    _check_teams(kinds, plan.teams)
     random = np.random.default_rng([plan.seed, 2])
     drawn = {"bursts": draw_streams(kinds, None, plan.streams, random)}
-    if history is not None:
-        drawn["history"] = draw_streams(kinds, history, plan.streams, random)
-    return {
-        name: _on_streams(kinds, streams, teams, plan, announce) for name, streams in drawn.items()
-    }
+    for trace in plan.traces:
+        history = read_history(trace).part(test=True)
+        drawn[trace.name] = draw_streams(kinds, history, plan.streams, random)
+    return {name: _on_streams(kinds, streams, plan, announce) for name, streams in drawn.items()}
 
 
 def _check_teams(kinds: Sequence[PartitionKind], teams: Sequence[Sequence[Agent]]) -> None:
@@ -175,26 +162,18 @@ def _check_teams(kinds: Sequence[PartitionKind], teams: Sequence[Sequence[Agent]
 def _on_streams(
     kinds: Sequence[PartitionKind],
     streams: Streams,
-    teams: Sequence[Sequence[Agent]],
     plan: Plan,
     announce: Callable[[str], None],
 ) -> Json:
-    simple: dict[str, stream.StreamRule] = {
-        BASE: stream.everywhere,
-        "first-fit": stream.first_fit,
-        "random": stream.random_partition(np.random.default_rng([plan.seed, 3])),
-        "least-loaded": stream.least_loaded,
-        "best-fit": stream.best_fit,
-        "default rule": stream.room_rule,
-    }
     found = {}
-    for name, rule in simple.items():
-        found[name] = [[stream.route_stream(kinds, jobs, rule) for jobs in streams.jobs]]
+    for name, (rule, nice) in SIMPLE.items():
+        found[name] = [[stream.route_stream(kinds, jobs, rule, nice) for jobs in streams.jobs]]
         announce(f"{name}: {len(streams.jobs)} streams")
-    found["agents"] = [
-        [stream.route_stream(kinds, jobs, stream.agents_rule(team)) for jobs in streams.jobs]
-        for team in teams
-    ]
+    if plan.teams:
+        found["agents"] = [
+            [stream.route_stream(kinds, jobs, stream.agents_rule(team)) for jobs in streams.jobs]
+            for team in plan.teams
+        ]
     found["knowing what comes"] = [
         [stream.route_knowing(kinds, jobs) for jobs in streams.jobs[: plan.known]]
     ]
@@ -226,15 +205,20 @@ def _stream_figures(
         "energy_kwh": float(np.mean([outcome.energy_kwh for outcome in outcomes])),
         "windows": len(set(windows[: len(seeds[0])])),
         "completion_to_all": _ratio(seeds, base, windows, _completion_s),
+        "slowdown_mean": float(np.mean([each.slowdown_mean for each in outcomes])),
+        "slowdown_to_all": _ratio(seeds, base, windows, _slowdown),
         "energy_to_all": _ratio(seeds, base, windows, _energy_kwh),
         "utilization_to_all": _ratio(seeds, base, windows, _utilization),
         "seeds": [_ratio([each], base, windows, _completion_s)[0] for each in seeds],
-        "hourly": _hourly(outcomes),
     }
 
 
 def _completion_s(outcome: stream.StreamOutcome) -> float:
     return float(np.mean(outcome.completion_s))
+
+
+def _slowdown(outcome: stream.StreamOutcome) -> float:
+    return outcome.slowdown_mean
 
 
 def _energy_kwh(outcome: stream.StreamOutcome) -> float:
@@ -259,19 +243,3 @@ def _ratio(
     mine = by_window(values, own)
     theirs = by_window([figure(outcome) for outcome in base[: len(values)]], own)
     return [float(mine.sum() / theirs.sum()), *ratio_interval(mine, theirs)]
-
-
-def _hourly(outcomes: Sequence[stream.StreamOutcome]) -> Json:
-    """Means at each full hour since the first submission, as long as half of the streams are under
-    way.
-    """
-    lengths = sorted((len(outcome.hourly) for outcome in outcomes), reverse=True)
-    hours = range(lengths[(len(lengths) - 1) // 2])
-    there = [
-        [outcome.hourly[hour] for outcome in outcomes if hour < len(outcome.hourly)]
-        for hour in hours
-    ]
-    return {
-        name: [round(float(np.mean([getattr(seen, name) for seen in each])), 4) for each in there]
-        for name in stream.Hour._fields
-    }

@@ -65,7 +65,9 @@ class PartitionKind:
     busy_w: float
     flavors: tuple[Flavor, ...]
     speeds: tuple[float, ...] = (1.0,)
-    """How fast jobs run here, of each type in turn; the unit is the same in all partitions."""
+    """How fast jobs of streams run here, of each type in turn; the unit is the same in all
+    partitions.
+    """
 
     @cached_property
     def longest_s(self) -> int:
@@ -86,11 +88,6 @@ class PartitionKind:
     def actions(self) -> Actions:
         """Of agents that choose a server."""
         return Actions([self.servers if flavor.servers == 1 else 1 for flavor in self.flavors])
-
-    @cached_property
-    def speed(self) -> float:
-        """The mean over the types of jobs."""
-        return sum(self.speeds) / len(self.speeds)
 
 
 class Actions:

@@ -17,7 +17,7 @@ from pathlib import Path
 from mirage.errors import InputError, MirageError
 from slurm_sim.files import read_bytes, replacing
 
-LUA_FILES = ("mirage_tables.lua", "mirage_decide.lua", "mirage_routing.lua")
+LUA_FILES = ("mirage_tables.lua", "mirage_decide.lua", "mirage_places.lua", "mirage_routing.lua")
 BEGIN = (
     "-- >>> mirage routing: `mirage plugin install` wrote this, `mirage plugin remove` takes it"
     " out >>>"
@@ -52,13 +52,12 @@ end
 class PluginOptions:
     """What the site decides.
 
-    ``marker``: a partition whose jobs are routed too. ``servers``: the server is chosen too.
-    ``named``: that of jobs that name a partition, too. ``counters``: a file for Prometheus.
+    ``marker``: a partition whose jobs are routed too. ``named``: the paper's agents
+    choose the server of jobs that name a partition. ``counters``: a file for Prometheus.
     """
 
     run: Path = Path("/run/mirage")
     marker: str = ""
-    servers: bool = False
     named: bool = False
     counters: str = ""
 
@@ -111,8 +110,6 @@ def _block(lib: Path, options: PluginOptions) -> str:
     fields = {"lib": _quoted(str(lib)), "run": _quoted(str(options.run))}
     if options.marker:
         fields["marker"] = _quoted(options.marker)
-    if options.servers:
-        fields["servers"] = "true"
     if options.named:
         fields["named"] = "true"
     if options.counters:

@@ -39,15 +39,15 @@ def parameter(name: str, unknown: str = "") -> str:
 
 def _published(folder: Path) -> dict[str, Any]:
     try:
-        agents, checksum = read_agents(folder / AGENTS)
-        table, wanted = read_state(folder / STATE, [agent.kind for agent in agents])
+        table, wanted = read_state(folder / STATE)
+        checksum = read_agents(folder / AGENTS)[1] if wanted else 0
     except InputError as error:
         return {"partitions": [], "age_s": None, "valid_s": None, "problem": str(error)}
     now_s = int(time.time())
     problem = "the state is stale: is the daemon running?" if table.is_stale(now_s) else ""
     if checksum != wanted:
         problem = f"{STATE} is for other agents than {AGENTS} has"
-    names = [agent.kind.name for agent in agents]
+    names = [place.name for place in table.places]
     return {
         "partitions": names,
         "age_s": now_s - table.at_s,

@@ -1,5 +1,5 @@
-"""Whether agents are better than the rule without agents, on streams that they have not seen. Needs
-no torch.
+"""Whether agents are better than `-p A,B`, Slurm's own submission to all partitions, on streams that they
+have not seen. Needs no torch.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mirage.routing.agent import Agent
 from mirage.routing.arrivals import Streams, by_window, draw_streams, read_history
 from mirage.routing.flavors import PartitionKind
 from mirage.routing.model import read_model, record_proof
-from mirage.routing.stream import StreamRule, agents_rule, room_rule, route_stream
+from mirage.routing.stream import StreamRule, agents_rule, everywhere, route_stream
 
 PROOFS = 40
 """Streams of a proof."""
@@ -26,9 +26,7 @@ FEWEST = 8
 
 
 class Proof(NamedTuple):
-    """Mean completion time by the agents to that by the rule without agents: ratio and 95 %
-    interval.
-    """
+    """Mean completion time by the agents to that by `-p A,B`: ratio and 95 % interval."""
 
     ratio: float
     low: float
@@ -44,8 +42,8 @@ class Proof(NamedTuple):
 
 
 def prove(kinds: Sequence[PartitionKind], agents: Sequence[Agent], streams: Streams) -> Proof:
-    """The agents against the rule without agents. Of fewer than `FEWEST` windows nothing holds."""
-    mine, theirs = (mean_s(kinds, rule, streams) for rule in (agents_rule(agents), room_rule))
+    """The agents against `-p A,B` for every job. Of fewer than `FEWEST` windows nothing holds."""
+    mine, theirs = (mean_s(kinds, rule, streams) for rule in (agents_rule(agents), everywhere))
     ratio = float(mine.sum() / theirs.sum())
     if len(mine) < FEWEST:
         return Proof(ratio, 0.0, np.inf)
@@ -69,16 +67,15 @@ def prove_on_history(folder: Path, trace: Path) -> Proof:
     """
     model = read_model(folder)
     if not model.needs_proof:
-        raise InputError(f"{folder}: needs no proof; give agents of `--variant choice`.")
+        raise InputError(f"{folder}: needs no proof; only agents of `--lesson streams` do.")
     agents, kinds = model.agents, [agent.kind for agent in model.agents]
     history = read_history(trace).part(test=True)
     proof = prove(kinds, agents, draw_streams(kinds, history, PROOFS, np.random.default_rng(1)))
-    words = f"mean completion {proof} of that without agents on the last part of {trace.name}"
+    words = f"mean completion {proof} of that by -p A,B on the last part of {trace.name}"
     record_proof(folder, words if proof.holds else "")
     if not proof.holds:
         raise InputError(
-            f"{trace}: jobs are not over sooner by these agents than without: mean completion"
-            f" {proof} of that without agents. Publish `--flavors` without a model"
-            " (docs/routing.md)."
+            f"{trace}: jobs are not over sooner by these agents than by -p A,B: mean completion"
+            f" {proof} of that. Publish without a model (docs/routing.md)."
         )
     return proof

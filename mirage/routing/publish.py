@@ -2,32 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mirage.domain import Job, Snapshot
-from mirage.errors import InputError
-from mirage.routing.agent import Agent, check_products, no_agents
+from mirage.errors import ClusterError, InputError
+from mirage.provision.starts.forecast import JobShape
+from mirage.provision.starts.forecaster import QueueView, forecast_shape
+from mirage.routing.agent import Agent, check_products
 from mirage.routing.decide import Table
-from mirage.routing.flavors import Demand, PartitionKind, load_partitions
+from mirage.routing.flavors import Demand, PartitionKind
 from mirage.routing.model import read_model
+from mirage.routing.places import ExpectedWait, NodeShape, Place
 from mirage.routing.state import PartitionState, Server
+from mirage.routing.stream import planned_wait_s
 from mirage.routing.table import AGENTS, STATE, agents_text, state_text, write
+from mirage.slurm.lookahead import Known, simulator_from
 from mirage.slurm.resources import NodeUse, read_node_use
 from mirage.slurm.runner import Runner
+from slurm_sim import JobSpec
+from slurm_sim.config import ClusterConfig
+from slurm_sim.seconds import DAY_S, HOUR_S
+
+NODES, LIMITS_S = (1, 4), (HOUR_S, DAY_S, 7 * DAY_S)
+"""Sizes and limits of jobs for which waits are forecast; of nodes also all of a partition."""
+RECORDS_S = DAY_S
+"""Accounting records of so long are asked for, once in `AGAIN_S`."""
+AGAIN_S = HOUR_S
 
 
-def agents_of(model: str | Path, flavors: str | Path) -> tuple[Agent, ...]:
-    """Those of a model folder, or, for the rule that needs none, of a file of flavours; one of both
-    is empty. Raises InputError, also for agents that lack their proof on the site's history.
+def agents_of(model: str | Path) -> tuple[Agent, ...]:
+    """Those of a model folder; none where it is empty. Raises InputError, also for agents that lack
+    their proof on the site's history.
     """
-    if model and flavors:
-        raise InputError(
-            f"routing: both a model ({model}) and flavors ({flavors}); give one: a model has its"
-            " own flavours."
-        )
     if not model:
-        return no_agents(load_partitions(Path(flavors)))
+        return ()
     found = read_model(Path(model))
     if found.needs_proof and not found.proof:
         raise InputError(
@@ -38,34 +49,119 @@ def agents_of(model: str | Path, flavors: str | Path) -> tuple[Agent, ...]:
     return found.agents
 
 
+@dataclass(kw_only=True)
 class Publisher:
-    """Publishes agents with the cluster's state. Raises InputError for agents that don't belong
-    together, or that slurmctld would wait for.
+    """Publishes the cluster's state, and agents if there are some. Raises InputError for agents that
+    don't belong together, or that slurmctld would wait for.
     """
 
-    def __init__(self, agents: Sequence[Agent], run: Path, runner: Runner, valid_s: int) -> None:
-        self._agents = tuple(agents)
-        for agent in agents:
-            agent.check_team(len(agents))
-        check_products([agent.products for agent in agents], agents[0].variant)
-        self._text = agents_text(self._agents)
-        self._run, self._runner, self._valid_s = run, runner, valid_s
+    partitions: tuple[str, ...] = ()
+    """To which jobs may go; none: those of the agents."""
+    agents: tuple[Agent, ...] = ()
+    run: Path
+    runner: Runner
+    valid_s: int
+    accounting: Callable[[int, int], Sequence[Job]]
+    """Records of a time; the site's recent waits."""
+    describe: Callable[[], ClusterConfig] | None = None
+    """The cluster, for agents: they see Slurm's own plan."""
+    _records: Sequence[Job] = field(default=(), init=False)
+    _asked_s: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        for agent in self.agents:
+            agent.check_team(len(self.agents))
+        if self.agents:
+            check_products([agent.products for agent in self.agents], self.agents[0].variant)
+        self._text = agents_text(self.agents) if self.agents else ""
+        self.partitions = self.partitions or tuple(agent.kind.name for agent in self.agents)
+        if not self.partitions:
+            raise InputError("routing: no partitions to which jobs may go; name them.")
 
     def publish(self, snapshot: Snapshot) -> None:
         """Writes the state and, before it, the agents if they are not there. Raises ClusterError,
         InputError.
         """
-        kinds = [agent.kind for agent in self._agents]
-        table = table_of(kinds, snapshot, read_node_use(self._runner), self._valid_s)
-        if not self._is_there():
-            write(self._run, AGENTS, self._text)
-        write(self._run, STATE, state_text(table, self._text))
+        view = QueueView(snapshot=snapshot, user="", records=self._recent(snapshot.at_s))
+        nodes = read_node_use(self.runner)
+        places = tuple(places_in(self.partitions, view, nodes))
+        kinds = [agent.kind for agent in self.agents]
+        table = replace(table_of(kinds, snapshot, nodes, self.valid_s), places=places)
+        if self.describe and kinds:
+            _set_waits(table, snapshot, self.describe())
+        if self.agents and not self._is_there():
+            write(self.run, AGENTS, self._text)
+        write(self.run, STATE, state_text(table, self._text))
+
+    def _recent(self, now_s: int) -> Sequence[Job]:
+        """Without an answer of accounting the jobs that run now are all that is known."""
+        if now_s - self._asked_s >= AGAIN_S:
+            self._asked_s = now_s
+            try:
+                self._records = self.accounting(now_s - RECORDS_S, now_s)
+            except ClusterError:
+                self._records = ()
+        return self._records
 
     def _is_there(self) -> bool:
         try:
-            return (self._run / AGENTS).read_text(encoding="utf-8") == self._text
+            return (self.run / AGENTS).read_text(encoding="utf-8") == self._text
         except (OSError, UnicodeDecodeError):
             return False
+
+
+def places_in(
+    partitions: Sequence[str], view: QueueView, nodes: Sequence[NodeUse]
+) -> Iterator[Place]:
+    """Each partition's nodes that are up, and how long jobs are forecast to wait there. Raises
+    InputError for one that has no nodes.
+    """
+    up = {node.name for node in view.snapshot.nodes if node.up}
+    for name in partitions:
+        mine = [node for node in nodes if name in node.partitions]
+        if not mine:
+            raise InputError(f"routing: partition {name} has no nodes in Slurm (sinfo -p {name}).")
+        shapes = tuple(_shapes([node for node in mine if node.name in up]))
+        yield Place(name=name, shapes=shapes, waits=tuple(_waits(name, shapes, view)))
+
+
+def _shapes(nodes: Collection[NodeUse]) -> Iterator[NodeShape]:
+    found = Counter((node.total, node.gpu_type) for node in nodes)
+    for ((gpus, cpus, memory_mib), kind), count in found.items():
+        gpu_type = kind if kind and "," not in kind else "-"
+        yield NodeShape(count=count, cpus=cpus, memory_mib=memory_mib, gpus=gpus, gpu_type=gpu_type)
+
+
+def _waits(name: str, shapes: Sequence[NodeShape], view: QueueView) -> Iterator[ExpectedWait]:
+    most = max((shape.count for shape in shapes), default=0)
+    gpus = max((shape.gpus for shape in shapes), default=0)
+    for nodes in sorted({*(each for each in NODES if each < most), most} - {0}):
+        for limit_s in LIMITS_S:
+            shape = JobShape(nodes=nodes, time_limit_s=limit_s, partition=name, gpus=gpus * nodes)
+            found = forecast_shape(shape, view)
+            if found:
+                yield ExpectedWait(nodes=nodes, limit_s=limit_s, wait_s=round(found.wait_s[1]))
+
+
+def _set_waits(table: Table, snapshot: Snapshot, cluster: ClusterConfig) -> None:
+    """How long a job of each flavour would wait by Slurm's own plan, as the agents have learned: nobody
+    else comes, and all jobs run until their limits.
+    """
+    keeps = cluster.params.priority_weight_fairshare > 0
+    plan = simulator_from(snapshot, cluster, Known(priorities=keeps))
+    for state in table.partitions:
+        for index, flavor in enumerate(state.kind.flavors):
+            if state.may_start(index):
+                continue
+            spec = JobSpec(
+                flavor.servers,
+                flavor.limit_s,
+                partition=state.kind.name,
+                cpus_per_node=flavor.cpus // flavor.servers,
+                memory_mib_per_node=flavor.memory_mib // flavor.servers,
+                gpus_per_node=flavor.gpus // flavor.servers,
+            )
+            state.waits_s[index] = planned_wait_s(plan.fork(), spec)
 
 
 def table_of(
@@ -85,11 +181,11 @@ def _state(
     if len(mine) != kind.servers:
         raise InputError(
             f"partition {kind.name}: {len(mine)} nodes in Slurm, {kind.servers} in its flavours;"
-            " correct flavors.toml, and train agents, if you have some, again (docs/routing.md)."
+            " correct flavors.toml, and train agents again (docs/routing.md)."
         )
     ends = _ends(snapshot)
     servers = [_server(node, ends.get(node.name, []), node.name in up) for node in mine]
-    state = PartitionState(kind, servers, [0] * len(kind.flavors))
+    state = PartitionState(kind, servers, [0] * len(kind.flavors), waits_s=[0] * len(kind.flavors))
     _queue(state, snapshot)
     return state
 

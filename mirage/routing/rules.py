@@ -1,5 +1,5 @@
-"""What needs no learning, for the paper's episodes: first-fit, random, naive, best-fit, and the
-best that there is.
+"""What needs no learning, for the paper's episodes: first-fit, random, naive, and the best that
+there is.
 """
 
 from __future__ import annotations
@@ -18,17 +18,6 @@ from mirage.routing.world import Arrival
 def first_fit(question: Question) -> int:
     """The first server with room: the paper's default (Figure 3a)."""
     return question.possible[0]
-
-
-def best_fit(question: Question) -> int:
-    """The server with room that has the fewest free GPUs."""
-    if not question.has_room:
-        return question.possible[0]
-    actions, servers = question.state.kind.actions, question.state.servers
-    return min(
-        question.possible,
-        key=lambda action: servers[actions.place(question.flavor, action) or 0].free[0],
-    )
 
 
 def random_fit(random: np.random.Generator) -> Rule:
@@ -74,7 +63,6 @@ def agent_rule(agent: Agent) -> Rule:
     """The action of the agent's highest value among those that are possible."""
 
     def answer(question: Question) -> int:
-        seen = features(question.state, agent.variant, question.flavor, now_s=question.now_s)
-        return best(agent.values(seen), question.possible)
+        return best(agent.values(features(question.state)), question.possible)
 
     return answer

@@ -25,23 +25,13 @@ class Variant(str, Enum):
     """Free GPUs, CPUs and memory a server (section 5.2); impossible actions are punished, not
     masked. A server is chosen.
     """
-    OURS = "ours"
-    """Also when servers become free, the queue and the arriving job; impossible actions are masked.
-    """
     CHOICE = "choice"
-    """Counts of all partitions and the arriving job. Chosen is whether it is kept off this
-    partition; the value is what that gains over the rule without agents.
+    """Counts of all partitions, the job's forecast wait in each, and the job. Chosen is whether it is
+    kept off this partition; the value is what that gains over going to all that it fits in.
     """
-    ROOM = "room"
-    """No agent: best fit where there is room, else all partitions."""
-
-    @property
-    def has_actions(self) -> bool:
-        """Whether agents choose a server by the actions of section 5.2."""
-        return self in (Variant.PAPER, Variant.OURS)
 
 
-BLOCK, OF_JOB = 9, 2
+BLOCK, OF_JOB = 10, 2
 """Features of each partition and of the job, `Variant.CHOICE`."""
 
 
@@ -90,6 +80,8 @@ class PartitionState:
     """and the GPU-seconds that they may take, by their limits; of a job that waits in several
     partitions each has its part.
     """
+    waits_s: list[int] = field(default_factory=list)
+    """How long a job of each flavour is forecast to wait here."""
 
     @classmethod
     def empty(cls, kind: PartitionKind) -> PartitionState:
@@ -97,7 +89,7 @@ class PartitionState:
         servers = [
             Server(f"{kind.name}-{number + 1}", total, total) for number in range(kind.servers)
         ]
-        return cls(kind, servers, [0] * len(kind.flavors))
+        return cls(kind, servers, [0] * len(kind.flavors), 0, [0] * len(kind.flavors))
 
     def places(self, flavor: int) -> list[int]:
         """Where a job of this flavour can run now: servers, or 0 for all of them together."""
@@ -120,31 +112,10 @@ class PartitionState:
         """Whether a job of this flavour would start now: there is room, and nobody waits."""
         return not any(self.queued) and bool(self.places(flavor))
 
-    def work_s(self, now_s: int) -> float:
-        """How long all GPUs would be busy, by limits, with what runs and what waits. A server's jobs
-        end halfway between its next and its last end.
-        """
-        gpu_s, gpus = float(self.queued_s), 0
-        for server in self.servers:
-            gpus += server.total[0]
-            left_s = max(server.next_end_s + server.last_end_s - 2 * now_s, 0)
-            gpu_s += (server.total[0] - server.free[0]) * left_s / 2
-        return gpu_s / gpus
-
-    def tightest(self, places: Sequence[int]) -> int:
-        """Of servers the one with the fewest free GPUs; of equal ones the first."""
-        return min(places, key=lambda place: self.servers[place].free[0])
-
 
 def width(kind: PartitionKind, variant: Variant, partitions: int = 1) -> int:
     """How many features an agent of this partition sees; ``partitions``: how many there are."""
-    sizes = {
-        Variant.PAPER: 3 * kind.servers,
-        Variant.OURS: 5 * kind.servers + 2 * len(kind.flavors) + 2,
-        Variant.CHOICE: BLOCK * partitions + OF_JOB,
-        Variant.ROOM: 0,
-    }
-    return sizes[variant]
+    return 3 * kind.servers if variant is Variant.PAPER else BLOCK * partitions + OF_JOB
 
 
 def possible(state: PartitionState, flavor: int) -> dict[int, int | None]:
@@ -158,26 +129,13 @@ def possible(state: PartitionState, flavor: int) -> dict[int, int | None]:
     return {actions.run(flavor, place): place for place in places}
 
 
-def features(
-    state: PartitionState, variant: Variant, flavor: int, limit_s: int | None = None, now_s: int = 0
-) -> list[float]:
-    """(width,): each from 0 to 1, first the partition's, then the job's. ``limit_s`` None: the
-    flavour's limit. For variants whose agents choose a server.
-    """
-    if variant is Variant.PAPER:
-        return _free(state)
-    longest_s = state.kind.longest_s
-    seen = _free(state)
-    for server in state.servers:
-        seen.append(_left(server.next_end_s - now_s, longest_s))
-        seen.append(_left(server.last_end_s - now_s, longest_s))
-    seen.extend(min(count, QUEUE_UNIT) / QUEUE_UNIT for count in state.queued)
-    seen.append(_queued_work(state))
-    seen.extend(1.0 if index == flavor else 0.0 for index in range(len(state.queued)))
-    seen.append(
-        _left(state.kind.flavors[flavor].limit_s if limit_s is None else limit_s, longest_s)
-    )
-    return seen
+def features(state: PartitionState) -> list[float]:
+    """(width,), of `Variant.PAPER`: the free share of each server's GPUs, CPUs and memory."""
+    return [
+        free / total
+        for server in state.servers
+        for free, total in zip(server.free, server.total, strict=True)
+    ]
 
 
 def choice_blocks(
@@ -198,14 +156,6 @@ def job_features(kind: PartitionKind, flavor: int, limit_s: int | None) -> list[
     return [_left(limit, kind.longest_s), kind.flavors[flavor].gpus / kind.flavors[-1].gpus]
 
 
-def _free(state: PartitionState) -> list[float]:
-    return [
-        free / total
-        for server in state.servers
-        for free, total in zip(server.free, server.total, strict=True)
-    ]
-
-
 def _queued_work(state: PartitionState) -> float:
     """GPU-seconds that waiting jobs may take, a GPU."""
     unit_s = state.kind.longest_s / QUEUE_PART
@@ -215,7 +165,7 @@ def _queued_work(state: PartitionState) -> float:
 def _block(state: PartitionState, flavor: int, now_s: int) -> list[float]:
     """The job fits; servers with room for it; it would start now; free GPUs; when, by limits,
     servers get room: the first one's next end, the first empty one, and the mean; waiting jobs and
-    their work.
+    their work; the forecast wait.
 
     Servers that are down have no room, and never get any.
     """
@@ -236,6 +186,7 @@ def _block(state: PartitionState, flavor: int, now_s: int) -> list[float]:
         (sum(lasts) + (many - len(up)) * longest_s) / many / longest_s,
         min(sum(state.queued), unit) / unit,
         _queued_work(state),
+        _left(state.waits_s[flavor], longest_s),
     ]
 
 

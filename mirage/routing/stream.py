@@ -2,19 +2,17 @@
 rule that routes.
 
 The rule names the partitions of each job as it is submitted, as `sbatch -p A100,V100` does; servers
-and order are Slurm's business. Of several partitions a job runs in the first one where it can start.
-How long it runs depends on the partition (`StreamJob.runtime_in`).
+and order are Slurm's business: priority/multifactor, with fair share among the jobs' users. Of several
+partitions a job runs in the first one where it can start. How long it runs depends on the partition
+(`StreamJob.runtime_in`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
-import numpy as np
-
-from mirage.routing.agent import Agent, no_agents
+from mirage.routing.agent import Agent
 from mirage.routing.arrivals import StreamJob, fitting
 from mirage.routing.decide import Table, decide
 from mirage.routing.flavors import Demand, PartitionKind
@@ -24,6 +22,9 @@ from slurm_sim.config import SelectType
 from slurm_sim.seconds import DAY_S, HOUR_S
 
 SEEN_AHEAD = 40
+BOUND_S = 600
+LOOK_S = 14 * DAY_S
+"""So far ahead Slurm's plan is looked at: `bf_window`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +32,6 @@ class Arriving:
     """What a rule is asked: all partitions now, and the job."""
 
     states: tuple[PartitionState, ...]
-    work_s: tuple[float, ...]
-    """Of each partition: GPU-seconds that its jobs may still take, by their limits, a GPU."""
     demand: Demand
     now_s: int
     names: frozenset[str]
@@ -54,6 +53,8 @@ class Arriving:
 
 StreamRule = Callable[[Arriving], str]
 """Names a partition, or several with commas."""
+Nice = Callable[[Demand], int]
+"""A job's `--nice`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +65,10 @@ class StreamOutcome:
     """By arrival."""
     completion_s: tuple[int, ...]
     """Wait and run."""
+    slowdown_mean: float
+    """Of wait and run to the run, which counts as `BOUND_S` at least (Feitelson's bounded
+    slowdown).
+    """
     utilization: float
     """GPU-seconds used of those there were until the last job ended."""
     gpu_h: float
@@ -71,22 +76,11 @@ class StreamOutcome:
     span_h: float
     """From the first submission to the last end."""
     energy_kwh: float
-    hourly: tuple[Hour, ...]
-    """From the first submission to the last end."""
-
-
-class Hour(NamedTuple):
-    """What is seen at a full hour of a stream."""
-
-    utilization: float
-    """GPUs in use, of all."""
-    power_kw: float
-    """Of all servers: those with a job take `busy_w`, the others `idle_w`."""
 
 
 def cluster_of(kinds: Sequence[PartitionKind]) -> ClusterConfig:
-    """Servers shared by GPUs, CPUs and memory; first come, first served, with backfill over two
-    weeks.
+    """Servers shared by GPUs, CPUs and memory, and backfill over two weeks. Priorities have the weights
+    of the example on Slurm's page priority_multifactor.html.
     """
     nodes = {
         kind.name: tuple(
@@ -105,13 +99,24 @@ def cluster_of(kinds: Sequence[PartitionKind]) -> ClusterConfig:
     }
     every = tuple(node for each in nodes.values() for node in each)
     partitions = tuple(
-        Partition(name, tuple(node.name for node in each)) for name, each in nodes.items()
+        Partition(
+            kind.name,
+            tuple(node.name for node in nodes[kind.name]),
+            max_time_s=max(flavor.limit_s for flavor in kind.flavors if flavor.servers == 1),
+            billing_weight_cpus=0.0,
+            billing_weight_gpus=1.0,
+        )
+        for kind in kinds
     )
     params = Params(
         select_type=SelectType.CONS_TRES,
         memory_is_consumable=True,
-        priority_multifactor=False,
-        bf_window_s=14 * DAY_S,
+        bf_window_s=LOOK_S,
+        priority_weight_age=1000,
+        priority_max_age_s=14 * DAY_S,
+        priority_weight_fairshare=10000,
+        priority_decay_half_life_s=14 * DAY_S,
+        priority_weight_job_size=1000,
     )
     return ClusterConfig(every, partitions, params)
 
@@ -119,8 +124,10 @@ def cluster_of(kinds: Sequence[PartitionKind]) -> ClusterConfig:
 class Stream:
     """A stream under way."""
 
-    def __init__(self, kinds: Sequence[PartitionKind], jobs: Sequence[StreamJob]) -> None:
-        self.kinds, self.jobs = tuple(kinds), jobs
+    def __init__(
+        self, kinds: Sequence[PartitionKind], jobs: Sequence[StreamJob], nice: Nice | None = None
+    ) -> None:
+        self.kinds, self.jobs, self._nice = tuple(kinds), jobs, nice
         self._by_name = {kind.name: kind for kind in kinds}
         self._same_speed = all(kind.speeds == (1.0,) * len(kind.speeds) for kind in kinds)
         self._sim = Simulator(cluster_of(kinds))
@@ -152,18 +159,16 @@ class Stream:
         """Lets time pass until a job is submitted."""
         self._sim.run_until(job.submit_s)
         states = {kind.name: PartitionState.empty(kind) for kind in self.kinds}
-        gpu_s = dict.fromkeys(states, 0.0)
-        self._add_running(states, gpu_s)
-        self._add_pending(states, gpu_s)
+        self._add_running(states)
+        self._add_pending(states)
         return Arriving(
             states=tuple(states.values()),
-            work_s=tuple(gpu_s[kind.name] / (kind.servers * kind.gpus) for kind in self.kinds),
             demand=job.demand,
             now_s=self._sim.now_s,
             names=frozenset(states),
         )
 
-    def _add_running(self, states: Mapping[str, PartitionState], gpu_s: dict[str, float]) -> None:
+    def _add_running(self, states: Mapping[str, PartitionState]) -> None:
         servers = {server.name: server for state in states.values() for server in state.servers}
         for job in self._sim.running():
             server, demand = servers[job.node_names[0]], self._of[job.job_id].demand
@@ -172,24 +177,30 @@ class Stream:
             end_s = job.limit_end_s or 0
             server.next_end_s = min(server.next_end_s or end_s, end_s)
             server.last_end_s = max(server.last_end_s, end_s)
-            gpu_s[job.partition] += demand.gpus * max(end_s - self._sim.now_s, 0)
 
-    def _add_pending(self, states: Mapping[str, PartitionState], gpu_s: dict[str, float]) -> None:
+    def _add_pending(self, states: Mapping[str, PartitionState]) -> None:
         for job in self._sim.pending():
             demand, flavors = self._of[job.job_id].demand, self._flavors[job.job_id]
-            limit_s = demand.limit_s or 0
             for name, flavor in flavors.items():
-                states[name].wait(flavor, limit_s // len(flavors))
-                gpu_s[name] += demand.gpus * limit_s / len(flavors)
+                states[name].wait(flavor, (demand.limit_s or 0) // len(flavors))
 
-    def submit(
-        self, job: StreamJob, partitions: str, submit_s: int | None = None, server: str = ""
-    ) -> None:
-        """``partitions``: with commas. ``submit_s`` None: now. ``server``: the only one that it may
-        have.
+    def with_forecasts(self, asked: Arriving, job: StreamJob) -> Arriving:
+        """With the job's wait in each partition by Slurm's own plan, in which all jobs run until
+        their limits and nobody else comes.
         """
-        spec = replace(_spec(job, partitions), submit_s=submit_s, constraint=server)
-        job_id = self._sim.submit(spec)
+        plan = self._sim.fork()
+        plan.forget_future()
+        for _, state in asked.fitting:
+            flavor = state.kind.flavor_of(job.demand)
+            assert flavor is not None
+            if not state.may_start(flavor):
+                spec = replace(self._spec(job, state.kind.name), runtime_s=None)
+                state.waits_s[flavor] = planned_wait_s(plan.fork(), spec)
+        return asked
+
+    def submit(self, job: StreamJob, partitions: str, submit_s: int | None = None) -> None:
+        """``partitions``: with commas. ``submit_s`` None: now."""
+        job_id = self._sim.submit(replace(self._spec(job, partitions), submit_s=submit_s))
         self._ids.append(job_id)
         self._of[job_id] = job
         flavors = {
@@ -198,6 +209,20 @@ class Stream:
         self._flavors[job_id] = {
             name: flavor for name, flavor in flavors.items() if flavor is not None
         }
+
+    def _spec(self, job: StreamJob, partitions: str) -> JobSpec:
+        demand = job.demand
+        return JobSpec(
+            1,
+            time_limit_s=demand.limit_s,
+            runtime_s=job.runtime_s,
+            user=job.user,
+            partition=partitions,
+            cpus_per_node=demand.cpus,
+            memory_mib_per_node=demand.memory_mib,
+            gpus_per_node=demand.gpus,
+            nice=self._nice(demand) if self._nice else 0,
+        )
 
     @property
     def count(self) -> int:
@@ -244,27 +269,26 @@ class Stream:
             for job, start, end in zip(over, starts, ends, strict=True)
         )
         span_s = max(ends) - min(submits)
+        slowdowns = [
+            max(end - submit, BOUND_S) / max(end - start, BOUND_S)
+            for submit, start, end in zip(submits, starts, ends, strict=True)
+        ]
         return StreamOutcome(
             wait_s=tuple(start - submit for start, submit in zip(starts, submits, strict=True)),
             completion_s=tuple(end - submit for end, submit in zip(ends, submits, strict=True)),
+            slowdown_mean=sum(slowdowns) / len(slowdowns),
             utilization=used / (gpus * span_s),
             gpu_h=used / HOUR_S,
             span_h=span_s / HOUR_S,
             energy_kwh=self._sim.energy_j() / 3.6e6,
-            hourly=tuple(self._at(over, at_s) for at_s in range(min(submits), max(ends), HOUR_S)),
         )
 
-    def _at(self, over: Sequence[JobRecord], at_s: int) -> Hour:
-        running = [job for job in over if (job.start_s or 0) <= at_s < (job.end_s or 0)]
-        busy = {name for job in running for name in job.node_names}
-        servers = [
-            (kind, f"{kind.name}-{number + 1}")
-            for kind in self.kinds
-            for number in range(kind.servers)
-        ]
-        power_w = sum(kind.busy_w if name in busy else kind.idle_w for kind, name in servers)
-        gpus = sum(kind.gpus for kind, _ in servers)
-        return Hour(sum(job.spec.gpus_per_node for job in running) / gpus, power_w / 1000)
+
+def planned_wait_s(plan: Simulator, spec: JobSpec) -> int:
+    """When this job would start if it were submitted now, at most `LOOK_S` ahead."""
+    now_s = plan.now_s
+    start_s = plan.run_until_start(plan.submit(spec), now_s + LOOK_S)
+    return LOOK_S if start_s is None else max(start_s - now_s, 0)
 
 
 def all_partitions(kinds: Sequence[PartitionKind], demand: Demand) -> str:
@@ -278,26 +302,19 @@ def choices_of(kinds: Sequence[PartitionKind], demand: Demand) -> list[str]:
     return [",".join(names), *(names if len(names) > 1 else ())]
 
 
-def _spec(job: StreamJob, partitions: str) -> JobSpec:
-    demand = job.demand
-    return JobSpec(
-        1,
-        time_limit_s=demand.limit_s,
-        runtime_s=job.runtime_s,
-        partition=partitions,
-        cpus_per_node=demand.cpus,
-        memory_mib_per_node=demand.memory_mib,
-        gpus_per_node=demand.gpus,
-    )
-
-
 def route_stream(
-    kinds: Sequence[PartitionKind], jobs: Sequence[StreamJob], rule: StreamRule
+    kinds: Sequence[PartitionKind],
+    jobs: Sequence[StreamJob],
+    rule: StreamRule,
+    nice: Nice | None = None,
 ) -> StreamOutcome:
-    """A stream that a rule routes."""
-    stream = Stream(kinds, jobs)
+    """A stream that a rule routes; ``nice``: of each job (default: none)."""
+    stream = Stream(kinds, jobs, nice)
     for job in jobs:
-        stream.submit(job, rule(stream.arrive(job)))
+        asked = stream.arrive(job)
+        if getattr(rule, "sees_forecasts", False):
+            asked = stream.with_forecasts(asked, job)
+        stream.submit(job, rule(asked))
     return stream.finish()
 
 
@@ -318,70 +335,39 @@ def route_knowing(kinds: Sequence[PartitionKind], jobs: Sequence[StreamJob]) -> 
 # -----------------------------------------------------------------------------------------------------------
 
 
-def _with_room(asked: Arriving) -> list[tuple[int, PartitionState]]:
-    """Partitions in which the job could start now: room on a server, and nobody waiting."""
-    return [
-        (index, state)
-        for index, state in asked.fitting
-        if not any(state.queued)
-        and any(_fits(asked.demand, server.free) for server in state.servers)
-    ]
+def one_partition(asked: Arriving) -> str:
+    """The first partition that it fits in: the default one of a job that names none."""
+    return asked.fitting[0][1].kind.name
 
 
-def _fits(demand: Demand, free: tuple[int, int, int]) -> bool:
-    return demand.gpus <= free[0] and demand.cpus <= free[1] and demand.memory_mib <= free[2]
-
-
-def first_fit(asked: Arriving) -> str:
-    """The first partition in which it could start now, else the first."""
-    return (_with_room(asked) or asked.fitting)[0][1].kind.name
-
-
-def least_loaded(asked: Arriving) -> str:
-    """The partition with the least work a GPU, running and waiting."""
-    return min(asked.fitting, key=lambda item: asked.work_s[item[0]])[1].kind.name
-
-
-def best_fit(asked: Arriving) -> str:
-    """Where a server with room has the fewest free GPUs; if none has room, the least loaded
-    partition.
-    """
-    found = _with_room(asked)
-    if not found:
-        return least_loaded(asked)
-    return min(found, key=lambda item: _fewest_free(item[1], asked.demand))[1].kind.name
-
-
-def _fewest_free(state: PartitionState, demand: Demand) -> int:
-    return min(server.free[0] for server in state.servers if _fits(demand, server.free))
-
-
-def random_partition(random: np.random.Generator) -> StreamRule:
-    """A partition drawn evenly."""
-
-    def rule(asked: Arriving) -> str:
-        states = asked.fitting
-        return states[int(random.integers(len(states)))][1].kind.name
-
-    return rule
+def every_partition(asked: Arriving) -> str:
+    """As Slurm's plugin `all_partitions` does: also those that it does not fit in."""
+    return ",".join(state.kind.name for state in asked.states)
 
 
 def everywhere(asked: Arriving) -> str:
-    """Slurm's own submission to all partitions."""
+    """`-p A,B`: all that it fits in."""
     return ",".join(state.kind.name for _, state in asked.fitting)
 
 
-def agents_rule(agents: Sequence[Agent]) -> StreamRule:
+def by_gpu_minutes(demand: Demand) -> int:
+    """`--nice`: the limit in minutes times the GPUs."""
+    return (demand.limit_s or 0) // 60 * demand.gpus
+
+
+@dataclass(frozen=True)
+class AgentsRule:
     """The plugin's decision with these agents."""
 
-    def rule(asked: Arriving) -> str:
-        choice = decide(Table(asked.now_s, 0, asked.states), agents, asked.demand, asked.names)
+    agents: tuple[Agent, ...]
+    sees_forecasts: bool = True
+
+    def __call__(self, asked: Arriving) -> str:
+        table = Table(asked.now_s, 0, asked.states)
+        choice = decide(table, self.agents, asked.demand, asked.names)
         assert choice is not None, "a stream's jobs fit in some partition"
         return choice.names
 
-    return rule
 
-
-def room_rule(asked: Arriving) -> str:
-    """The plugin's decision without agents: best fit where there is room, else all partitions."""
-    return agents_rule(no_agents([state.kind for state in asked.states]))(asked)
+def agents_rule(agents: Sequence[Agent]) -> AgentsRule:
+    return AgentsRule(tuple(agents))

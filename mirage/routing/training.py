@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from mirage.errors import InputError
 from mirage.routing.advantage import OPTIONS, train_on_streams
 from mirage.routing.agent import check_products
 from mirage.routing.arrivals import stream_sizes
@@ -21,7 +20,6 @@ EPISODES = 1000
 def train_agents(
     lesson: str,
     kinds: Sequence[PartitionKind],
-    variant: Variant,
     *,
     episodes: int | None,
     trace: Path | None,
@@ -29,18 +27,14 @@ def train_agents(
     report: Callable[[str], None],
 ) -> TrainedAgents:
     """Trains by the lesson's name, ``paper`` or ``streams``. Raises InputError."""
+    variant = Variant.CHOICE if lesson == "streams" else Variant.PAPER
     check_products([_products(kind, variant, len(kinds)) for kind in kinds], variant)
     stream_sizes(kinds)
-    if (lesson == "streams") != (variant is Variant.CHOICE):
-        raise InputError(
-            f"--lesson {lesson} --variant {variant.value}: streams are for `choice`, whose agents"
-            " choose no server; the paper's lesson is for `ours` and `paper`."
-        )
     if lesson == "streams":
         return train_on_streams(kinds, streams=episodes, trace=trace, seed=seed, report=report)
     options, agents, count = AgentOptions(), [], episodes or EPISODES
     for kind in kinds:
-        agents.append(train_on_episodes(kind, variant, count, options, seed))
+        agents.append(train_on_episodes(kind, count, options, seed))
         report(f"{kind.name}: {count} episodes")
     lesson = f"{count} episodes of five jobs a partition"
     return TrainedAgents(agents=tuple(agents), lesson=lesson, facts=options.plain)

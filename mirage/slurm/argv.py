@@ -243,6 +243,10 @@ def require_nodes(job_id: int, nodes: Sequence[str]) -> list[str]:
     return ["scontrol", "update", f"JobId={job_id}", f"ReqNodeList={','.join(nodes)}"]
 
 
+def set_partition(job_id: int, partitions: str) -> list[str]:
+    return ["scontrol", "update", f"JobId={job_id}", f"Partition={partitions}"]
+
+
 def set_comment(job_id: int, comment: str) -> list[str]:
     return ["scontrol", "update", f"JobId={job_id}", f"Comment={comment}"]
 

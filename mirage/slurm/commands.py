@@ -164,6 +164,10 @@ class CommandCluster(Cluster, JobMover):
         """Replaces a job's whole comment."""
         self._each([argv.set_comment(job_id, comment)])
 
+    def set_partition(self, job_id: int, partitions: str) -> None:
+        """Lets a pending job start in these partitions only, ``a,b``."""
+        self._write(argv.set_partition(job_id, partitions))
+
     def end_within(self, job: Job, grace_s: int, now_s: int) -> None:
         """Lowers a running job's time limit, so that Slurm ends it after the grace."""
         run_s = now_s - (job.start_s or now_s) + grace_s

@@ -141,6 +141,11 @@ class Survey:
             for row in _rows(text, 5)
         ]
 
+    def usage_factors(self) -> dict[str, float]:
+        """Of each QOS: how often its jobs' use counts for fair share."""
+        text = self._read(["sacctmgr", "-n", "-P", "show", "qos", "format=Name,UsageFactor"])
+        return {name: float(factor or 1) for name, factor in _rows(text, 2)}
+
     def has_records(self, day_s: int) -> bool:
         """Whether accounting has a job that was pending or running in the 24 hours from ``day_s``."""
         return bool(self._read(argv.recorded_jobs(day_s, day_s + DAY_S)).strip())

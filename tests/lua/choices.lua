@@ -1,8 +1,10 @@
 -- choices.lua LIB FOLDER: reads FOLDER/cases, prints a choice a line. For tests/unit/routing/test_lua.py.
 -- A line `table N` reads N.agents and N.state; `job NOW GPUS CPUS MIB NODES LIMIT ALLOWED` is decided on it (LIMIT 0:
--- none; ALLOWED: a,b), and the next job sees it where it was put.
+-- none; ALLOWED: a,b), and the next job sees it where it was put. Then where it may go without agents, with other NODES
+-- and a GPU TYPE, which stand at the line's end, and half the GPUs on each.
 
 local T, D = dofile(arg[1] .. "/mirage_tables.lua"), dofile(arg[1] .. "/mirage_decide.lua")
+local P = dofile(arg[1] .. "/mirage_places.lua")
 local state, agents, checksum
 
 local function whole(path)
@@ -24,13 +26,15 @@ local function decided(words)
     local function allowed(name)
         return string.find("," .. words[8] .. ",", "," .. name .. ",", 1, true) ~= nil
     end
-    local choice = D.decide(state, agents, job, allowed)
-    if not choice then
-        return "-"
+    local choice, shown = D.decide(state, agents, job, allowed), "-"
+    if choice then
+        choice.at_s = tonumber(words[2])
+        D.correct(state, agents, choice)
+        shown = string.format("%s %d %d", choice.names, choice.flavors[1] - 1, (choice.place or 0) - 1)
     end
-    choice.at_s = tonumber(words[2])
-    D.correct(state, agents, choice)
-    return string.format("%s %d %d", choice.names, choice.flavors[1] - 1, (choice.place or 0) - 1)
+    job.nodes = tonumber(words[9])
+    job.gpus, job.gpu_type = math.floor(job.gpus / 2) * job.nodes, words[10] ~= "-" and words[10] or nil
+    return shown .. " " .. (P.decide(state.places, job, allowed) or "-")
 end
 
 for line in io.lines(arg[2] .. "/cases") do

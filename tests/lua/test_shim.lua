@@ -116,13 +116,12 @@ function tests.leaves_alone_what_is_decided_already()
         req_nodes = "n1",
         exc_nodes = "n2",
         clusters = "other",
-        array_inx = "1-9",
         dependency = "afterany:17",
         het_job_offset = 0,
         priority = 0,
         begin_time = os.time() + 3600,
         script = "",
-        tres_per_node = "gres:gpu:a100:2",
+        tres_per_node = "gres:gpu:a100:2,gres:gpu:v100:1",
         tres_per_socket = "gres:gpu:1",
         time_limit = 4294967295,
         comment = "mirage/1 chain=abcdefgh seg=1/5 mode=train ei=1 eo=1",
@@ -136,7 +135,6 @@ function tests.leaves_alone_what_is_decided_already()
         end
         equal(#told + #logged, 0, field)
     end
-    equal(select(2, submit({}, { tres_per_node = "" })), "left_alone")
 end
 
 function tests.the_marker_partition_is_no_decision()
@@ -164,10 +162,6 @@ function tests.goes_only_where_the_user_may()
     equal(made.partition, nil)
 end
 
-function tests.may_choose_the_server_too()
-    equal(submit({ servers = true }).req_nodes, "A100-1")
-end
-
 function tests.what_has_to_wait_goes_everywhere_the_user_may()
     local router = M.router({ lib = LIB, run = SCRATCH })
     local made
@@ -182,16 +176,38 @@ function tests.what_has_to_wait_goes_everywhere_the_user_may()
     equal(made.partition, "V100", "only where the user may")
 end
 
-function tests.routes_without_agents()
-    publish(whole(GOOD .. "/room.state"), whole(GOOD .. "/room.agents"))
-    local router = M.router({ lib = LIB, run = SCRATCH })
-    local seen = {}
-    for number = 1, 6 do
-        local made = job({ tres_per_node = "gres:gpu:8" })
-        equal(router(made, PARTS), "routed")
-        seen[number] = made.partition
+local function no_agents()
+    publish(whole(GOOD .. "/places.state"))
+end
+
+function tests.without_agents_a_job_goes_everywhere_that_can_run_it()
+    no_agents()
+    equal(submit({}).partition, "V100,A100")
+    equal(told[1], "mirage: routed to partition V100,A100; such jobs wait for 10 min")
+    equal(submit({}, nil, { A100 = { state_up = 3 } }).partition, "A100")
+end
+
+function tests.what_agents_do_not_know_goes_by_places()
+    for name, asked in pairs({
+        ["a type"] = { tres_per_node = "gres:gpu:a100:2" },
+        ["a type of one"] = { tres_per_node = "gres/gpu:a100" },
+        ["a type with ="] = { tres_per_job = "gres/gpu:a100=4" },
+    }) do
+        equal(submit({}, asked).partition, "A100", name)
     end
-    equal(table.concat(seen, " "), "A100 A100 V100 V100 A100,V100 A100,V100")
+    equal(submit({}, { array_inx = "1-9" }).partition, "V100,A100", "an array")
+    equal(submit({}, { min_nodes = 2, tres_per_node = "gres:gpu:8", array_inx = "1" }).partition, "V100,A100")
+    for _, asked in ipairs({ { tres_per_node = "gres:gpu:h100:2" }, { min_nodes = 3 }, { tres_per_node = "" } }) do
+        equal(select(2, submit({}, asked)), "left_alone")
+    end
+end
+
+function tests.a_job_that_names_a_partition_may_say_anywhere()
+    no_agents()
+    local made = submit({}, { partition = "debug,A100", comment = "mirage:anywhere" })
+    equal(made.partition, "V100,A100,debug")
+    equal(made.comment, "mirage:anywhere routed_by=mirage")
+    equal(select(2, submit({}, { partition = "debug", comment = "anywhere" })), "left_alone")
 end
 
 function tests.the_server_of_a_job_that_names_its_partition()
@@ -267,7 +283,8 @@ function tests.accepts_unchanged_what_it_can_not_decide()
         half = { state:sub(1, #state - 20) },
         flipped = { (state:gsub("server A100%-1 1", "server A100-1 0")) },
         empty = { "" },
-        other_format = { (state:gsub("state 2 ", "state 1 ", 1)) },
+        other_format = { (state:gsub("state 3 ", "state 2 ", 1)) },
+        no_word = { (state:gsub("place ", "room ", 1)) },
         nonsense = { string.rep("\0\255", 5000) },
         half_agents = { state, agents:sub(1, #agents - 100) },
         no_agents = { state, "" },

@@ -17,14 +17,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mirage.routing.agent import Agent, no_agents
+from mirage.routing.agent import Agent
 from mirage.routing.decide import RoutedJob, Table, corrected, decide, limit_of
 from mirage.routing.flavors import Demand, Flavor, PartitionKind
 from mirage.routing.plugin import LUA_FILES
 from mirage.routing.state import PartitionState, Variant
 from mirage.routing.table import AGENTS, STATE, agents_text, state_text, write
 from tests.routing_tables import random_agent, with_nan
-from tests.slurm.site import ALICE, ROOT, Site
+from tests.slurm.conftest import Service
+from tests.slurm.site import ALICE, ROOT, Site, until
 
 pytestmark = pytest.mark.slurm
 
@@ -156,13 +157,49 @@ def test_jobs_go_where_the_reference_says(plugin: Plugin) -> None:
     assert {"left", "right"} in found  # the plugin counts eight GPUs, and jobs that do not end
 
 
-def test_without_agents_jobs_go_where_there_is_room_else_everywhere(plugin: Plugin) -> None:
-    text = agents_text(no_agents(KINDS))
-    write(plugin.run, AGENTS, text)
-    write(plugin.run, STATE, state_text(plugin.table(int(time.time()) - 60), text))
+def test_without_agents_any_job_goes_everywhere_that_can_run_it(plugin: Plugin) -> None:
+    words = ("--partitions", "left,right", "--run", str(plugin.run))
+    assert plugin.verb("route", "publish", *words).returncode == 0
     plugin.reload()
-    found = [set(plugin.submit("--gpus=2")[0]["Partition"].split(",")) for _ in range(5)]
-    assert found == [{"left"}, {"left"}, {"right"}, {"right"}, {"left", "right"}]
+    for options in (
+        ("--gpus=2",),
+        ("-a", "1-2", "--gres=gpu:1"),
+        ("-N2", "--gres=gpu:2"),
+        ("-p", "gpu", "--gres=gpu:1", "--comment=mirage:anywhere"),
+    ):
+        job, told = plugin.submit(*options)
+        assert set(job["Partition"].split(",")) - {"gpu"} == {"left", "right"}, options
+        assert "mirage: routed to partition" in told
+    for options in (("-N3", "--gres=gpu:1"), ("--gres=gpu:other:1",), ()):
+        done = plugin.site.run(ALICE, "sbatch", "-t10", *options, "--wrap", "true", check=False)
+        assert "mirage" not in done.stderr, options
+
+
+def test_an_anywhere_chain_leaves_a_slow_partition_before_it_is_released(
+    plugin: Plugin, service: Service
+) -> None:
+    site = plugin.site
+    for name in ("left", "right"):
+        site.run(ALICE, "sbatch", "-W", "-p", name, "-t10", "--wrap", "true")
+    speeds = service.folder / "speeds.toml"
+    speeds.write_text("left = 1.0\nright = 0.05\n")
+    service.configure()
+    with (service.folder / "mirage.toml").open("a") as config:
+        config.write(f'[routing]\nspeeds = "{speeds}"\n')
+    script = site.script(ALICE, "anywhere.sh", "#!/bin/sh\ntrap 'exit 1' TERM\nsleep 300 &\nwait\n")
+    chain, jobs = site.submit_chain(ALICE, "--segments=4", "--anywhere=left,right", "-t10", script)
+    until(lambda: site.state(jobs[0]) == "RUNNING", 60, "the first link")
+    assert set(site.job(jobs[1])["Partition"].split(",")) == {"left", "right"}
+    service.start()
+    until(lambda: site.state(jobs[1]) in ("RUNNING", "COMPLETING"), 120, "the second link")
+    assert site.job(jobs[1])["Partition"] == "left"
+    links = until(
+        lambda: len(found := site.chain_jobs(ALICE, chain)) > 2 and found, 120, "the third link"
+    )
+    assert all(len(ids) == 1 for ids in links.values())  # none is doubled
+    assert f"job {jobs[1]}: finishes first in left" in service.log.read_text()
+    command = site.job(links[3][0])
+    assert "left" in command["Partition"]  # left,right until its own release
 
 
 def test_a_job_that_names_its_partition_gets_a_server_there(plugin: Plugin) -> None:
@@ -182,7 +219,6 @@ def test_a_job_that_names_its_partition_gets_a_server_there(plugin: Plugin) -> N
     [
         ("-p", "debug", "--gres=gpu:1"),
         ("-w", "n5", "--gres=gpu:1"),
-        ("-a", "1-2", "--gres=gpu:1"),
         ("-H", "--gres=gpu:1"),
         ("--begin=now+1hour", "--gres=gpu:1"),
         ("-N3", "--gres=gpu:1"),
@@ -207,10 +243,15 @@ def test_heterogeneous_and_interactive_jobs_are_left_alone(plugin: Plugin) -> No
 
 def nan_weights(plugin: Plugin) -> None:
     body = with_nan(agents_text(plugin.agents).replace("-", "0.0 ", 1)).replace(" 0.", " nan 0.", 1)
-    text = f"mirage-agents 2 {zlib.adler32(body.encode())} {len(body.encode())}\n{body}"
+    text = f"mirage-agents 3 {zlib.adler32(body.encode())} {len(body.encode())}\n{body}"
     assert "nan" in text
     write(plugin.run, AGENTS, text)
     write(plugin.run, STATE, state_text(plugin.table(), text))
+
+
+def of_another_release(plugin: Plugin) -> None:
+    text = (plugin.run / STATE).read_text()
+    (plugin.run / STATE).write_text(text.replace("mirage-state 3", "mirage-state 2", 1))
 
 
 def corrupt(plugin: Plugin) -> None:
@@ -234,7 +275,8 @@ FAULTS: dict[str, Callable[[Plugin], object]] = {
     "daemon dead": lambda plugin: plugin.publish(int(time.time()) - 4000),
     "missing": lambda plugin: (plugin.run / STATE).unlink(),
     "no agents": lambda plugin: ((plugin.run / AGENTS).unlink(), plugin.reload()),
-    "corrupt": corrupt,
+    "cut": corrupt,
+    "of another release": of_another_release,
     "nan weights": nan_weights,
     "lua error": lua_error,
     "no lua files": no_lua_files,

@@ -37,3 +37,28 @@ def test_a_plain_user_is_told_when_a_job_would_start(site):
         assert "could never start" in too_many.stderr
     finally:
         site.run(ALICE, "scancel", str(first), str(second))
+
+
+def test_choose_tells_start_finish_and_cost_of_each_place(site):
+    """Two partitions share n1; `debug` allows 30 minutes, so a longer job has one place."""
+    for name in ("gpu", "debug"):
+        site.run(ALICE, "sbatch", "-W", "-p", name, "-t2", "-o", "/dev/null", "--wrap", "true")
+    short = site.script(ALICE, "short.sh", "#!/bin/sh\n#SBATCH -t 20\n#SBATCH --gres=gpu:1\ntrue\n")
+    told = json.loads(site.run(ALICE, "mirage", "when", "--choose", short, "--json").stdout)
+    found = {place["partition"]: place for place in told["places"]}
+    assert found.keys() == {"gpu", "debug"}
+    for place in found.values():
+        assert place["accounts"] == ["research"]
+        assert place["run_s"] == 1200
+        assert place["finish_p50_s"] == place["wait_p50_s"] + 1200
+        assert place["billing_h"] > 0
+    shown = site.run(ALICE, "mirage", "when", "--choose", short).stdout
+    assert "research" in shown
+    assert "billing h" in shown
+    long = site.script(ALICE, "long.sh", "#!/bin/sh\n#SBATCH -t 60\n#SBATCH -N 2\ntrue\n")
+    told = json.loads(site.run(ALICE, "mirage", "when", "--choose", long, "--json").stdout)
+    assert [place["partition"] for place in told["places"]] == ["gpu"]
+    wide = site.script(ALICE, "wide.sh", "#!/bin/sh\n#SBATCH -N 99\ntrue\n")
+    done = site.run(ALICE, "mirage", "when", "--choose", wide, check=False)
+    assert done.returncode == 2
+    assert "no place is known" in done.stderr

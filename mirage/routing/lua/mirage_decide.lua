@@ -8,7 +8,7 @@ local CLOCK_S = 60
 local QUEUE_UNIT = 8
 local QUEUE_PART = 4
 local HUGE = 1e300
-local BLOCK, OF_JOB = 9, 2
+local BLOCK, OF_JOB = 10, 2
 
 -- --- a state for its agents -----------------------------------------------------------------------------------------
 
@@ -64,7 +64,7 @@ function M.check(state, agents, checksum)
     for index, agent in ipairs(agents) do
         local partition = state.partitions[index]
         if partition.name ~= agent.name or #partition.servers ~= agent.servers
-            or #partition.queued ~= #agent.flavors then
+            or #partition.queued ~= #agent.flavors or #partition.waits ~= #agent.flavors then
             error("partition " .. partition.name .. " is not as its agent knows it", 0)
         end
         if agent.variant == "choice" and agent.layers[1].inputs ~= BLOCK * #agents + OF_JOB then
@@ -148,8 +148,8 @@ local function least_of(values)
     return least
 end
 
--- Free GPUs, CPUs and memory of each server; returns how many features there are.
-local function free_of(partition, seen)
+-- What an agent with actions sees: free GPUs, CPUs and memory of each server; returns how many features there are.
+local function features(partition, seen)
     local n = 0
     for _, server in ipairs(partition.servers) do
         local free, total = server.free, server.total
@@ -162,29 +162,6 @@ end
 local function queued_work(partition, longest_s)
     local unit_s = longest_s / QUEUE_PART
     return math.min(partition.queued_s / partition.gpus, unit_s) / unit_s
-end
-
--- What an agent with actions sees of its partition and the job; returns how many features there are.
-local function features(partition, agent, chosen, limit_s)
-    local seen, queued, longest_s = agent.seen, partition.queued, agent.longest_s
-    local n = free_of(partition, seen)
-    if agent.variant == "paper" then
-        return n
-    end
-    for _, server in ipairs(partition.servers) do
-        seen[n + 1] = within(server.next_end_s - partition.at_s, longest_s) / longest_s
-        seen[n + 2] = within(server.last_end_s - partition.at_s, longest_s) / longest_s
-        n = n + 2
-    end
-    local many = #queued
-    for index = 1, many do
-        seen[n + index] = math.min(queued[index], QUEUE_UNIT) / QUEUE_UNIT
-        seen[n + many + 1 + index] = index == chosen and 1 or 0
-    end
-    seen[n + many + 1] = queued_work(partition, longest_s)
-    n = n + 2 * many + 2
-    seen[n] = within(limit_s or agent.flavors[chosen].limit_s, longest_s) / longest_s
-    return n
 end
 
 -- Sets layer.values to the inputs that count, and layer.rows to the weights that belong to them; how many.
@@ -265,18 +242,6 @@ local function flavor_of(agent, job)
     return nil
 end
 
--- Of the servers with room the one with the fewest free GPUs.
-local function tightest(partition, flavor)
-    local servers, least, found = partition.servers, nil, nil
-    for place = 1, #servers do
-        local gpus = servers[place].free[1]
-        if (not least or gpus < least) and has_room(servers[place], flavor) then
-            least, found = gpus, place
-        end
-    end
-    return found
-end
-
 local function check_finite(value, agent)
     if value ~= value or value > HUGE or value < -HUGE then
         error("agent of " .. agent.name .. ": a value is not a finite number", 0)
@@ -299,9 +264,9 @@ local function best_server(partition, flavor, last, start, count)
 end
 
 -- The highest value of what a partition can do with a job now, and the place; nil: it waits.
-local function judge(partition, agent, chosen, limit_s)
+local function judge(partition, agent, chosen)
     local flavor, last = agent.flavors[chosen], agent.layers[#agent.layers]
-    local start, count = evaluate(agent, agent.seen, features(partition, agent, chosen, limit_s))
+    local start, count = evaluate(agent, agent.seen, features(partition, agent.seen))
     local best, where
     if flavor.servers == 1 then
         best, where = best_server(partition, flavor, last, start, count)
@@ -336,42 +301,23 @@ local function choice_of(partitions, flavors, first, place, others)
     return chosen
 end
 
--- Where a job of this flavour would start now: there is room, and nobody waits. nil: nowhere.
-local function start_of(partition, flavor)
+-- Whether a job of this flavour would start now: there is room, and nobody waits.
+local function may_start(partition, flavor, rooms)
     for index = 1, #partition.queued do
         if partition.queued[index] > 0 then
-            return nil
+            return false
         end
     end
     if flavor.servers > 1 then
-        return all_have_room(partition, flavor) and 1 or nil
+        return all_have_room(partition, flavor)
     end
-    return tightest(partition, flavor)
+    return rooms > 0
 end
 
--- Of equally fast partitions best fit where there is room, else all; of others all, first the fastest in which it would
--- start now.
-local function by_room(state, agents, partitions, flavors)
-    local best, where, fewest, fastest
-    local are_equal = true
-    for number_of, index in ipairs(partitions) do
-        local partition, agent = state.partitions[index], agents[index]
-        local place = start_of(partition, agent.flavors[flavors[number_of]])
-        are_equal = are_equal and agent.speed == agents[partitions[1]].speed
-        if place then
-            local free = partition.servers[place].free[1]
-            if not best or agent.speed > fastest or agent.speed == fastest and free < fewest then
-                best, where, fewest, fastest = number_of, place, free, agent.speed
-            end
-        end
-    end
-    return choice_of(partitions, flavors, best or 1, where, not best or not are_equal)
-end
-
-local function by_actions(state, agents, partitions, flavors, limit_s)
+local function by_actions(state, agents, partitions, flavors)
     local highest, best, where
     for number_of, index in ipairs(partitions) do
-        local value, place = judge(state.partitions[index], agents[index], flavors[number_of], limit_s)
+        local value, place = judge(state.partitions[index], agents[index], flavors[number_of])
         if not highest or value > highest then
             highest, best, where = value, number_of, place
         end
@@ -388,81 +334,14 @@ local function set_block(seen, n, partition, agent, chosen)
     end
     seen[n + 1] = 1
     seen[n + 2] = partition.rooms[chosen] / many
-    seen[n + 3] = start_of(partition, flavor) and 1 or 0
+    seen[n + 3] = may_start(partition, flavor, partition.rooms[chosen]) and 1 or 0
     seen[n + 4] = partition.free_gpus / partition.gpus
     seen[n + 5] = least_of(partition.nexts) / longest_s
     seen[n + 6] = least_of(partition.lasts) / longest_s
     seen[n + 7] = partition.lasts_s / many / longest_s
     seen[n + 8] = math.min(jobs, unit) / unit
     seen[n + 9] = queued_work(partition, longest_s)
-end
-
--- How long all GPUs would be busy, by limits, with what runs and what waits.
-local function work_of(partition)
-    local gpu_s, gpus = partition.queued_s, 0
-    for index = 1, #partition.servers do
-        local server = partition.servers[index]
-        gpus = gpus + server.total[1]
-        local left_s = math.max(server.next_end_s + server.last_end_s - 2 * partition.at_s, 0)
-        gpu_s = gpu_s + (server.total[1] - server.free[1]) * left_s / 2
-    end
-    return gpu_s / gpus
-end
-
--- By how much the job is over later if it starts in this partition now than if it waits for a faster one, by limits.
-local function lost_in(state, agents, partitions, flavors, number_of, limit_s)
-    local agent, most = agents[partitions[number_of]], 0
-    local limit = limit_s or agent.flavors[flavors[number_of]].limit_s
-    for other_of, index in ipairs(partitions) do
-        local other = agents[index]
-        if other.speed > agent.speed then
-            local saved_s = limit / agent.speed - limit / other.speed
-            local partition = state.partitions[index]
-            local wait_s = start_of(partition, other.flavors[flavors[other_of]]) and 0 or work_of(partition)
-            most = math.max(most, saved_s - wait_s)
-        end
-    end
-    return most
-end
-
-local function is_among(list, item)
-    for number_of = 1, #list do
-        if list[number_of] == item then
-            return true
-        end
-    end
-    return false
-end
-
--- Takes partitions out of the lists until `worth` of none of those where the job would go is above 0, the highest
--- first. Returns where it goes.
-local function without_worst(state, agents, partitions, flavors, worth)
-    local choice = by_room(state, agents, partitions, flavors)
-    while #partitions > 1 do
-        local most, worst = 0, nil
-        for number_of, index in ipairs(partitions) do
-            if is_among(choice.partitions, index) then
-                local value = worth(number_of, index)
-                if value > most then
-                    most, worst = value, number_of
-                end
-            end
-        end
-        if not worst then
-            break
-        end
-        table.remove(partitions, worst)
-        table.remove(flavors, worst)
-        choice = by_room(state, agents, partitions, flavors)
-    end
-    return choice
-end
-
--- Without agents: kept off slow partitions, then where it would start now, else all.
-local function by_speed(state, agents, partitions, flavors, limit_s)
-    return without_worst(state, agents, partitions, flavors, function(number_of)
-        return lost_in(state, agents, partitions, flavors, number_of, limit_s)
-    end)
+    seen[n + 10] = within(partition.waits[chosen], longest_s) / longest_s
 end
 
 local blocks = {} -- what all agents see, and, behind it, what one sees of the job
@@ -486,13 +365,23 @@ local function gain_of(agent, chosen, n, limit_s)
     return check_finite(value_of(last, start, count, 1), agent)
 end
 
--- The same, and each agent may keep the job off its partition where it expects a gain.
+-- Each agent may keep the job off its partition where it expects a gain, the largest first; it goes to all others.
 local function by_gain(state, agents, partitions, flavors, limit_s)
-    by_speed(state, agents, partitions, flavors, limit_s)
-    return without_worst(state, agents, partitions, flavors, function(number_of, index)
-        local n = set_blocks(state, agents, partitions, flavors)
-        return gain_of(agents[index], flavors[number_of], n, limit_s)
-    end)
+    while #partitions > 1 do
+        local n, most, worst = set_blocks(state, agents, partitions, flavors), 0, nil
+        for number_of, index in ipairs(partitions) do
+            local value = gain_of(agents[index], flavors[number_of], n, limit_s)
+            if value > most then
+                most, worst = value, number_of
+            end
+        end
+        if not worst then
+            break
+        end
+        table.remove(partitions, worst)
+        table.remove(flavors, worst)
+    end
+    return choice_of(partitions, flavors, 1, nil, true)
 end
 
 -- Where a job goes: { partitions, flavors, place, limit_s, names }: numbers from 1 (place nil: it waits), and the
@@ -505,11 +394,9 @@ function M.decide(state, agents, job, allowed)
     end
     local choice
     if agents[1].has_actions then
-        choice = by_actions(state, agents, partitions, flavors, job.limit_s)
-    elseif #agents[1].layers > 0 then
-        choice = by_gain(state, agents, partitions, flavors, job.limit_s)
+        choice = by_actions(state, agents, partitions, flavors)
     else
-        choice = by_speed(state, agents, partitions, flavors, job.limit_s)
+        choice = by_gain(state, agents, partitions, flavors, job.limit_s)
     end
     local names = {}
     for number_of, index in ipairs(choice.partitions) do

@@ -5,11 +5,11 @@
 
 local M = {}
 
-M.VERSION = 1
 local NO_VAL, NO_VAL16, INFINITE = 4294967294, 65534, 4294967295
 local LARGEST = 9007199254740992 -- what slurmctld hands over for an unset 64-bit field is above
 local MOST_BYTES = 8388608
 local LOOK_S = 5
+local ANYWHERE = "mirage:anywhere" -- in the comment of a job that names a partition, and may go to others too
 local UP = 3 -- PARTITION_SUBMIT and PARTITION_SCHED of slurm.h
 
 -- --- what the job asks for ------------------------------------------------------------------------------------------
@@ -26,7 +26,8 @@ local function is_set(text)
     return text ~= nil and text ~= ""
 end
 
--- GPUs in a TRES text: "gres:gpu:2" (22.05), "gres/gpu:2" (later), "gpu:2"; none: 0; a type or anything else: nil.
+-- GPUs in a TRES text, and their type: "gres:gpu:2" (22.05), "gres/gpu:a100:2" (later), "gpu:2"; none: 0; anything
+-- else: nil.
 local function gpus_in(text)
     if not is_set(text) then
         return 0
@@ -35,16 +36,23 @@ local function gpus_in(text)
     if rest == "gpu" then
         return 1
     end
-    return tonumber(string.match(rest, "^gpu[:=](%d+)$"))
+    local count = tonumber(string.match(rest, "^gpu[:=](%d+)$"))
+    if count then
+        return count
+    end
+    local kind, many = string.match(rest, "^gpu:([^:=,]+)[:=]?(%d*)$")
+    return kind and (tonumber(many) or 1), kind
 end
 
+-- GPUs of the whole job, and their type; nil: something else is asked for.
 local function gpus_of(job, nodes, tasks)
-    local per_job, per_node = gpus_in(job.tres_per_job), gpus_in(job.tres_per_node)
-    local per_task = gpus_in(job.tres_per_task)
+    local per_job, of_job = gpus_in(job.tres_per_job)
+    local per_node, of_node = gpus_in(job.tres_per_node)
+    local per_task, of_task = gpus_in(job.tres_per_task)
     if not (per_job and per_node and per_task) then
         return nil
     end
-    return math.max(per_job, per_node * nodes, per_task * tasks)
+    return math.max(per_job, per_node * nodes, per_task * tasks), of_job or of_node or of_task
 end
 
 local function memory_of(job, nodes, cpus)
@@ -59,15 +67,15 @@ local demand = {}
 local function demand_of(job)
     local nodes = math.max(given(job.min_nodes) or 1, 1)
     local tasks = math.max(given(job.num_tasks) or 1, 1)
-    local gpus = gpus_of(job, nodes, tasks)
-    if not gpus or gpus == 0 or is_set(job.tres_per_socket) then
-        return nil -- resources that no flavour has, or no GPUs
+    local gpus, gpu_type = gpus_of(job, nodes, tasks)
+    if not gpus or is_set(job.tres_per_socket) then
+        return nil -- resources of which nothing is known
     end
     local minutes = given(job.time_limit)
     if minutes == INFINITE then
         return nil
     end
-    demand.gpus, demand.nodes, demand.limit_s = gpus, nodes, minutes and minutes * 60
+    demand.gpus, demand.gpu_type, demand.nodes, demand.limit_s = gpus, gpu_type, nodes, minutes and minutes * 60
     demand.cpus = math.max(given(job.min_cpus) or 1, tasks * (given(job.cpus_per_task) or 1))
     demand.memory_mib = memory_of(job, nodes, demand.cpus)
     return demand
@@ -80,7 +88,6 @@ local DECIDED = { -- fields with which a user, or the site, has decided where or
     "req_nodes",
     "exc_nodes",
     "clusters",
-    "array_inx",
     "dependency",
     "mem_per_tres",
 }
@@ -196,7 +203,9 @@ end
 
 function Reader:read(path)
     local state = self.tables.read_state(whole(path))
-    if state.agents ~= self.checksum then
+    if state.agents == 0 then
+        self.agents, self.checksum, self.routed = {}, 0, {}
+    elseif state.agents ~= self.checksum then
         self.agents, self.checksum = self.tables.read_agents(whole(self.run .. "/routing.agents"))
         self.routed = {}
     end
@@ -219,34 +228,73 @@ end
 
 -- --- one submission -------------------------------------------------------------------------------------------------
 
--- The server that a choice is for, or nil: it waits, or takes several.
-local function server_of(reader, choice)
-    local index = choice.partitions[1]
-    if not choice.place or reader.agents[index].flavors[choice.flavors[1]].servers > 1 then
-        return nil
-    end
-    return reader.state.partitions[index].servers[choice.place].name
-end
-
-local function change(job, comment, reader, choice, server)
-    local name = server and reader.state.partitions[choice.partitions[1]].name or choice.names
-    job.partition = name
+local function change(job, comment, words, names, server)
+    job.partition = names
     if server then
         job.req_nodes = server
     end
     job.comment = is_set(comment) and comment .. " routed_by=mirage" or "routed_by=mirage"
-    slurm.log_user("mirage: routed to partition %s", server and name .. ", server " .. server or name)
+    slurm.log_user("mirage: routed to partition %s", names .. words)
+    return "routed"
+end
+
+-- The agents' choice for a job without a GPU type that is no array; nil: they know no such job.
+local function by_agents(reader, asked, now_s)
+    if #reader.agents == 0 or asked.gpus == 0 or asked.gpu_type or is_set(asked.job.array_inx) then
+        return nil
+    end
+    local choice = reader.decide.decide(reader.state, reader.agents, asked, may_use)
+    if choice then
+        reader:note(choice, now_s)
+    end
+    return choice
+end
+
+-- The server, within the partition that the job names, that the paper's agents choose.
+local function to_server(reader, asked, comment, now_s)
+    local choice = by_agents(reader, asked, now_s)
+    local index = choice and choice.partitions[1]
+    if not choice or not choice.place or reader.agents[index].flavors[choice.flavors[1]].servers > 1 then
+        return "left_alone" -- that it waits in its partition is what its user has said
+    end
+    local server = reader.state.partitions[index].servers[choice.place].name
+    return change(asked.job, comment, ", server " .. server, asked.named, server)
+end
+
+-- The names of both lists, without those of the second that are in the first.
+local function joined(names, more)
+    for name in string.gmatch(more or "", "[^,]+") do
+        names = is_in(names, name) and names or names .. "," .. name
+    end
+    return names
+end
+
+-- Where a job goes that leaves its partition open, or names some beside `mirage:anywhere`.
+local function to_places(reader, asked, comment, named, now_s)
+    local choice = not named and by_agents(reader, asked, now_s)
+    if choice then
+        return change(asked.job, comment, "", choice.names)
+    end
+    local names, wait_s = reader.places.decide(reader.state.places, asked, may_use)
+    if not names then
+        return "left_alone"
+    end
+    local words = ""
+    if wait_s then
+        words = "; such jobs " .. (wait_s < 60 and "start at once" or "wait for " .. math.ceil(wait_s / 60) .. " min")
+    end
+    return change(asked.job, comment, words, joined(names, named))
 end
 
 -- What became of it: "routed", "left_alone", "stale". What most jobs are left alone for is looked at first.
 local function route(reader, options, job, parts)
-    local partition = job.partition
+    local partition, comment = job.partition, job.comment
     local named = is_set(partition) and partition ~= options.marker and partition or nil
-    if named and not options.named then
+    local is_open = not named or is_set(comment) and string.find(comment, ANYWHERE, 1, true)
+    if not is_open and not options.named then
         return "left_alone"
     end
     local asked, now_s = demand_of(job), os.time()
-    local comment = asked and job.comment
     if not asked or left_alone(job, comment, now_s) then
         return "left_alone"
     end
@@ -254,15 +302,11 @@ local function route(reader, options, job, parts)
     if reader.decide.is_stale(reader.state, now_s) then
         return "stale"
     end
-    asked.job, asked.parts, asked.named = job, parts, named
-    local choice = reader.decide.decide(reader.state, reader.agents, asked, may_use)
-    local server = choice and (options.servers or named) and server_of(reader, choice)
-    if not choice or named and not server then
-        return "left_alone" -- that it waits in its partition is what its user has said
+    asked.job, asked.parts, asked.named = job, parts, not is_open and named or nil
+    if is_open then
+        return to_places(reader, asked, comment, named, now_s)
     end
-    reader:note(choice, now_s)
-    change(job, comment, reader, choice, server)
-    return "routed"
+    return to_server(reader, asked, comment, now_s)
 end
 
 -- For node_exporter's textfile collector; written once a published state, not with each job.
@@ -295,12 +339,13 @@ end
 
 -- A function that routes a job and returns what became of it. It raises no error.
 -- options: lib (folder of these files), run (folder that the daemon publishes to), marker (a partition whose jobs
--- are routed too), servers (true: choose the server too), named (true: also the server of jobs that name one of the
--- partitions), counters (file for Prometheus).
+-- are routed too), named (true: the paper's agents choose the server of jobs that name one of the partitions),
+-- counters (file for Prometheus).
 function M.router(options)
     local reader = setmetatable({ run = options.run, routed = {} }, Reader)
     reader.tables = dofile(options.lib .. "/mirage_tables.lua")
     reader.decide = dofile(options.lib .. "/mirage_decide.lua")
+    reader.places = dofile(options.lib .. "/mirage_places.lua")
     reader.counts = { routed = 0, left_alone = 0, stale = 0, errors = 0 }
     return function(job, parts)
         local good, outcome = pcall(route, reader, options, job, parts)

@@ -3,7 +3,7 @@
 
 local M = {}
 
-M.FORMAT = 2
+M.FORMAT = 3
 local HUGE = 1e300
 
 -- Adler-32 (RFC 1950), without the bit operations that Lua 5.1 lacks.
@@ -64,7 +64,7 @@ local read = {}
 
 function read.partition(agents, words)
     local agent = { name = words[2], variant = words[3], servers = number(words[4]), longest_s = number(words[5]) }
-    agent.speed, agent.has_actions = number(words[6]), agent.variant == "paper" or agent.variant == "ours"
+    agent.has_actions = agent.variant == "paper"
     agent.flavors, agent.layers, agent.seen = {}, {}, {}
     agents[#agents + 1] = agent
 end
@@ -117,10 +117,7 @@ end
 
 -- Inputs and values of a network; nil inputs: any number, which depends on how many partitions there are.
 local function sizes_of(agent)
-    local flavors = #agent.flavors
-    if agent.variant == "ours" then
-        return 5 * agent.servers + 2 * flavors + 2, number_actions(agent)
-    elseif agent.variant == "paper" then
+    if agent.variant == "paper" then
         return 3 * agent.servers, number_actions(agent)
     elseif agent.variant == "choice" then
         return nil, 1
@@ -129,9 +126,6 @@ local function sizes_of(agent)
 end
 
 local function check_agent(agent)
-    if agent.variant == "room" and #agent.layers == 0 then
-        return
-    end
     local size, values = sizes_of(agent)
     for _, layer in ipairs(agent.layers) do
         size = size or layer.inputs
@@ -169,22 +163,57 @@ local function server_of(words)
     }
 end
 
--- The state in a text of `routing.state`: at_s, valid_s, agents (checksum), and the partitions in order.
+local read_line = {}
+
+function read_line.at(state, words)
+    state.at_s, state.valid_s, state.agents = number(words[2]), number(words[3]), number(words[4])
+end
+
+function read_line.place(state, words)
+    state.places[#state.places + 1] = { name = words[2], shapes = {}, waits = {} }
+end
+
+function read_line.nodes(state, words)
+    local shapes = state.places[#state.places].shapes
+    shapes[#shapes + 1] = {
+        count = number(words[2]),
+        cpus = number(words[3]),
+        memory_mib = number(words[4]),
+        gpus = number(words[5]),
+        gpu_type = words[6],
+    }
+end
+
+function read_line.wait(state, words)
+    local waits = state.places[#state.places].waits
+    waits[#waits + 1] = { nodes = number(words[2]), limit_s = number(words[3]), wait_s = number(words[4]) }
+end
+
+function read_line.partition(state, words)
+    state.partitions[#state.partitions + 1] = { name = words[2], servers = {}, queued = {}, waits = {} }
+end
+
+function read_line.server(state, words)
+    local servers = state.partitions[#state.partitions].servers
+    servers[#servers + 1] = server_of(words)
+end
+
+function read_line.queued(state, words)
+    local partition = state.partitions[#state.partitions]
+    partition.queued = row_of(words, #words - 1)
+    partition.queued_s = table.remove(partition.queued, 1)
+end
+
+function read_line.waits(state, words)
+    state.partitions[#state.partitions].waits = row_of(words, #words - 1)
+end
+
+-- The state in a text of `routing.state`: at_s, valid_s, agents (checksum; 0: none), places, the agents' partitions.
 function M.read_state(text)
-    local state = { partitions = {} }
+    local state = { partitions = {}, places = {} }
     for line in opened(text, "mirage%-state") do
         local words = words_of(line)
-        local partition = state.partitions[#state.partitions]
-        if words[1] == "at" then
-            state.at_s, state.valid_s, state.agents = number(words[2]), number(words[3]), number(words[4])
-        elseif words[1] == "partition" then
-            state.partitions[#state.partitions + 1] = { name = words[2], servers = {}, queued = {} }
-        elseif words[1] == "server" then
-            partition.servers[#partition.servers + 1] = server_of(words)
-        else
-            partition.queued = row_of(words, #words - 1)
-            partition.queued_s = table.remove(partition.queued, 1)
-        end
+        read_line[words[1]](state, words)
     end
     return state
 end

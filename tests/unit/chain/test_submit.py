@@ -851,6 +851,28 @@ def test_a_dry_run_prints_the_exact_commands_and_does_nothing(
     assert not site.chains.exists()
 
 
+def test_anywhere_names_the_partitions_of_all_links_and_stands_in_their_comment(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [
+        "--segments=3",
+        "--dry-run",
+        "--anywhere=gpu,gpu-long",
+        "--comment=mine",
+        "train.sbatch",
+    ]
+    assert main(words) == 0
+    first, second, _ = capsys.readouterr().out.splitlines()
+    for command in (first, second):
+        assert " --partition=gpu,gpu-long " in command
+        assert "-- mirage:anywhere=gpu,gpu-long mine'" in command
+    assert main(["--anywhere=a", "-p", "b", "train.sbatch"]) == 2
+    assert "leave --partition out" in capsys.readouterr().err
+    for wrong in ("", "a,,b", "a b", "a;b"):
+        assert main([f"--anywhere={wrong}", "train.sbatch"]) == 2
+        assert "expected names of partitions" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("word", ["--dry-run", "--dry", "--dry-r"])
 def test_an_abbreviated_dry_run_is_one(site: Site, word: str) -> None:
     assert main(["--segments=3", word, "train.sbatch"]) == 0

@@ -12,6 +12,7 @@ import pytest
 from mirage.chain.tag import ChainTag, format_tag
 from mirage.daemon.audit import Audit
 from mirage.daemon.execute import Executor
+from mirage.daemon.observers import Observer
 from mirage.daemon.report import chain_reports, explain
 from mirage.daemon.restraint import Acting, Code, Restraint, restraint_in
 from mirage.daemon.tick import Grounds, Release
@@ -251,7 +252,7 @@ def two_due() -> list[Release]:
     ]
 
 
-def executor(world: World, log: Audit | None) -> Executor:
+def executor(world: World, log: Observer | None) -> Executor:
     return Executor(
         cluster=world.cluster,
         store=world.store,
@@ -272,6 +273,14 @@ def test_whose_predecessor_ends_first_is_released_first(monkeypatch):
     world = World()
     executor(world, None).carry_out(two_due(), world.sim.now_s)
     assert asked == [3, 2]
+    begun = []
+
+    class Before(Observer):
+        def release_begins(self, job: Job) -> None:
+            begun.append((job.job_id, len(asked)))
+
+    executor(world, Before()).carry_out(two_due(), world.sim.now_s)
+    assert [count for _, count in begun] == [2, 3]  # each before its own release
 
 
 def test_what_comes_after_a_release_without_answer_is_written_down_and_not_tried(

@@ -9,17 +9,17 @@ import shutil
 import subprocess
 import time
 import zlib
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from mirage.routing.agent import Agent, Layer, no_agents
-from mirage.routing.decide import Choice, RoutedJob, Table, corrected, decide, limit_of
+from mirage.routing.agent import Agent, Layer
+from mirage.routing.decide import Choice, RoutedJob, corrected, decide, limit_of
 from mirage.routing.flavors import Demand, paper_partitions
-from mirage.routing.state import PartitionState, Variant, width
+from mirage.routing.places import PlacedJob, places_of
+from mirage.routing.state import Variant, width
 from mirage.routing.table import (
     AGENTS,
     STATE,
@@ -86,9 +86,9 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
         kinds = (
             (a100, v100)
             if number % 2
-            else (a100, larger(v100, 5), larger(replace(a100, name="more", speeds=(0.7,)), 3))
+            else (a100, larger(v100, 5), larger(replace(a100, name="more"), 3))
         )
-        variant = list(Variant)[number // 2 % 4]
+        variant = list(Variant)[number // 2 % 2]
         agents = [random_agent(kind, variant, random, len(kinds)) for kind in kinds]
         if number % 5 == 0:
             agents = [rough(agent) for agent in agents]
@@ -106,7 +106,19 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
                 routed.append(RoutedJob(now_s, choice, limit_of(table, choice, demand)))
             sizes = (demand.gpus, demand.cpus, demand.memory_mib, demand.nodes, demand.limit_s or 0)
             lines.append(f"job {now_s} {' '.join(map(str, sizes))} {','.join(allowed)}")
-            choices.append(shown(choice))
+            kind = str(random.choice(["", "a100", "v100"]))
+            many = int(random.integers(1, 5))
+            lines[-1] += f" {many} {kind or '-'}"
+            asked = PlacedJob(
+                nodes=many,
+                gpus=demand.gpus // 2 * many,
+                gpu_type=kind,
+                cpus=demand.cpus,
+                memory_mib=demand.memory_mib,
+                limit_s=demand.limit_s,
+            )
+            places = ",".join(places_of(table.places, asked, allowed)) or "-"
+            choices.append(f"{shown(choice)} {places}")
     (folder / "cases").write_text("\n".join(lines) + "\n")
     return folder, choices
 
@@ -117,7 +129,7 @@ def test_lua_chooses_as_the_reference(cases: tuple[Path, list[str]], lua: str) -
 
 
 def test_the_random_cases_are_of_every_kind(cases: tuple[Path, list[str]]) -> None:
-    choices = cases[1]
+    choices = [choice.rpartition(" ")[0] for choice in cases[1]]
     assert {choice.split()[0].split(",")[0] for choice in choices} == {"A100", "V100", "more", "-"}
     assert any(choice.startswith("A100,V100,more") for choice in choices)
     assert any(choice.startswith("A100,V100 ") for choice in choices)
@@ -126,6 +138,8 @@ def test_the_random_cases_are_of_every_kind(cases: tuple[Path, list[str]]) -> No
     assert waits > 100
     assert len(choices) - waits > 200
     assert len(set(choices)) > 25
+    places = {choice.rpartition(" ")[2] for choice in cases[1]}
+    assert {"-", "A100", "V100", "more", "A100,V100", "V100,A100", "more,A100"} <= places
 
 
 @pytest.fixture
@@ -139,11 +153,9 @@ def good(tmp_path: Path) -> Path:
     states |= {"stale.state": now_s - 601, "future.state": now_s + 1000}
     for name, at_s in states.items():
         write(folder, name, state_text(idle_table(at_s), agents))
-    rooms = agents_text(no_agents(paper_partitions()))
-    write(folder, "room.agents", rooms)
-    write(folder, "room.state", state_text(idle_table(now_s), rooms))
+    write(folder, "places.state", state_text(replace(idle_table(now_s), partitions=())))
     body = with_nan(agents)
-    nan = f"mirage-agents 2 {zlib.adler32(body.encode())} {len(body)}\n{body}"
+    nan = f"mirage-agents 3 {zlib.adler32(body.encode())} {len(body)}\n{body}"
     assert "nan" in nan
     write(folder, "nan.agents", nan)
     write(folder, "nan.state", state_text(idle_table(now_s), nan))
@@ -189,7 +201,7 @@ def test_published_files_read_back_as_they_were(tmp_path: Path) -> None:
     random = np.random.default_rng(1)
     kinds = paper_partitions()
     agents, table = (
-        [random_agent(kind, Variant.OURS, random) for kind in kinds],
+        [random_agent(kind, Variant.PAPER, random) for kind in kinds],
         random_table(kinds, random),
     )
     write(tmp_path, AGENTS, agents_text(agents))
@@ -217,45 +229,20 @@ def test_a_job_goes_where_its_value_is_highest_and_a_burst_is_spread() -> None:
     ]
 
 
-def test_without_agents_a_job_goes_where_it_starts_now_else_everywhere() -> None:
-    kinds = paper_partitions()
-    table, both = idle_table(NOW_S), {"A100", "V100"}
+def test_without_agents_a_job_goes_everywhere_that_can_run_it_the_shortest_wait_first() -> None:
+    places, both = idle_table(NOW_S).places, {"A100", "V100"}
 
-    def choice(agents: Sequence[Agent], gpus: int) -> tuple[str, int | None]:
-        found = decide(table, agents, Demand(gpus), both)
-        assert found is not None
-        return found.names, found.place
+    def names(job: PlacedJob) -> list[str]:
+        return places_of(places, job, both)
 
-    table.partitions[1].take(1, 1, NOW_S + 60)  # four GPUs of V100's second server
-    assert choice(no_agents(kinds), 4) == ("V100", 1)  # best fit
-    fast = (replace(kinds[0], speeds=(2.0,)), kinds[1])
-    faster = replace(table, partitions=tuple(map(PartitionState.empty, fast)))
-    found = decide(faster, no_agents(fast), Demand(4), both)
-    assert found is not None
-    assert found.names == "A100"  # the fast one has room
-    table.partitions[1].wait(2, 3600)
-    assert choice(no_agents(kinds), 4) == ("A100", 0)  # somebody waits for V100
-    table.partitions[0].wait(0, 3600)
-    assert choice(no_agents(kinds), 4) == ("A100,V100", None)
-
-
-def test_without_agents_a_job_waits_for_a_fast_partition_where_it_is_sooner_over() -> None:
-    """Twice as fast: a job of ten hours may wait for ten."""
-    fast, slow = paper_partitions()
-    kinds = (replace(fast, speeds=(1.0,)), replace(slow, speeds=(0.5,)))
-
-    def names(busy_h: int, limit_h: int) -> str:
-        table = Table(NOW_S, 600, tuple(map(PartitionState.empty, kinds)))
-        for place in (0, 1):
-            table.partitions[0].take(2, place, NOW_S + busy_h * 3600)
-        demand = Demand(8, limit_s=limit_h * 3600)
-        found = decide(table, no_agents(kinds), demand, {"A100", "V100"})
-        assert found is not None
-        return found.names
-
-    assert names(busy_h=9, limit_h=10) == "A100"
-    assert names(busy_h=11, limit_h=10) == "V100,A100"  # V100 has room
-    assert names(busy_h=9, limit_h=8) == "V100,A100"
+    assert names(PlacedJob(nodes=1, gpus=8)) == ["V100", "A100"]
+    assert names(PlacedJob(nodes=2, gpus=16, limit_s=10**6)) == ["V100", "A100"]
+    assert names(PlacedJob(nodes=1, gpus=2, gpu_type="a100")) == ["A100"]
+    assert names(PlacedJob(nodes=1, gpus=2, memory_mib=600_000)) == ["A100"]
+    for too_much in (PlacedJob(nodes=3, gpus=3), PlacedJob(nodes=1, gpus=9)):
+        assert names(too_much) == []
+    assert names(PlacedJob(nodes=1, gpus=0)) == []  # it would take GPUs from those who need them
+    assert places_of(places, PlacedJob(nodes=1, gpus=1), {"A100"}) == ["A100"]
 
 
 def test_an_agent_keeps_a_job_off_its_partition_only_where_it_expects_a_gain() -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
-from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,12 +18,15 @@ from mirage.domain import ClusterNode, Job, JobState, Snapshot
 from mirage.errors import ClusterNonsense, InputError
 from mirage.routing.flavors import paper_partitions
 from mirage.routing.model import RoutingModel, read_model, save_model
+from mirage.routing.places import NodeShape, PlacedJob
 from mirage.routing.plugin import PluginOptions, install, is_installed, outdated, remove
 from mirage.routing.publish import Publisher, agents_of, table_of
 from mirage.routing.state import Variant
 from mirage.routing.table import AGENTS, STATE, read_agents, read_state
 from mirage.slurm.resources import NodeUse, parse_node_use
 from mirage.slurm.runner import CommandResult, Runner
+from slurm_sim import ClusterConfig, NodeSpec, Params, Partition
+from slurm_sim.config import SelectType
 from tests.routing_tables import NOW_S, random_agent
 from tests.unit.routing.test_lua import needed
 
@@ -49,7 +53,7 @@ return slurm.SUCCESS
 @pytest.fixture
 def agents() -> tuple:
     random = np.random.default_rng(2)
-    return tuple(random_agent(kind, Variant.OURS, random) for kind in paper_partitions())
+    return tuple(random_agent(kind, Variant.PAPER, random) for kind in paper_partitions())
 
 
 # --- job_submit.lua
@@ -78,11 +82,11 @@ def test_installing_again_changes_the_options_and_is_noticed(tmp_path: Path) -> 
     first = script.stat().st_mtime
     install(
         script,
-        PluginOptions(marker="auto", servers=True, named=True, counters="/tmp/c.prom"),
+        PluginOptions(marker="auto", named=True, counters="/tmp/c.prom"),
     )
     text = script.read_text()
     assert text.count("mirage.wrap(") == 1
-    assert 'marker = "auto", servers = true, named = true, counters = "/tmp/c.prom"' in text
+    assert 'marker = "auto", named = true, counters = "/tmp/c.prom"' in text
     assert int(script.stat().st_mtime) > int(first)  # slurmctld compares whole seconds
 
 
@@ -134,7 +138,7 @@ def test_verbs(
     assert report["installed"]
     assert not report["routes"]
     assert report["job_submit_plugins"] == "unknown"
-    assert "routing.agents: can't be read" in report["problem"]
+    assert "routing.state: can't be read" in report["problem"]
     assert main(["plugin", "remove", *words]) == 0
     assert main(["plugin", "remove", "--script", str(tmp_path / "none")]) == 2
 
@@ -263,6 +267,12 @@ def snapshot() -> Snapshot:
     return Snapshot(at_s=NOW_S, jobs=jobs, nodes=nodes)
 
 
+def publisher_in(run: Path, records: Sequence[Job] = (), **more: Any) -> Publisher:
+    """On the cluster of `SINFO`."""
+    runner = Runner(execute=lambda *_: CommandResult(stdout=SINFO, stderr="", returncode=0))
+    return Publisher(run=run, runner=runner, valid_s=60, accounting=lambda *_: records, **more)
+
+
 def test_sinfo_is_read() -> None:
     nodes = parse_node_use(SINFO)
     assert nodes[0] == NodeUse(
@@ -312,12 +322,7 @@ def test_publisher_writes_agents_once_and_the_state_each_time(
     save_model(tmp_path / "m", agents, "nothing", 1, {})
     run = tmp_path / "run"
     run.mkdir()
-    publisher = Publisher(
-        agents_of(tmp_path / "m", ""),
-        run,
-        Runner(execute=lambda *_: CommandResult(stdout=SINFO, stderr="", returncode=0)),
-        60,
-    )
+    publisher = publisher_in(run, agents=agents_of(tmp_path / "m"))
     publisher.publish(snapshot)
     written = (run / AGENTS).stat().st_mtime_ns
     publisher.publish(replace(snapshot, at_s=NOW_S + 9))
@@ -327,25 +332,60 @@ def test_publisher_writes_agents_once_and_the_state_each_time(
     assert (table.at_s, table.valid_s, wanted) == (NOW_S + 9, 60, checksum)
 
 
-def test_it_publishes_without_agents(tmp_path: Path, snapshot: Snapshot) -> None:
-    flavors = resources.files("mirage.routing").joinpath("flavors.toml").read_text("utf-8")
-    (tmp_path / "site.toml").write_text(flavors)
-    agents = agents_of("", tmp_path / "site.toml")
-    runner = Runner(execute=lambda *_: CommandResult(stdout=SINFO, stderr="", returncode=0))
-    Publisher(agents, tmp_path, runner, 60).publish(snapshot)
-    found, checksum = read_agents(tmp_path / AGENTS)
-    assert [(agent.variant, agent.layers) for agent in found] == [(Variant.ROOM, ())] * 2
-    assert read_state(tmp_path / STATE, [agent.kind for agent in found])[1] == checksum
+def test_it_publishes_places_without_agents(tmp_path: Path, snapshot: Snapshot) -> None:
+    past = [
+        job(
+            100 + number,
+            "A100",
+            JobState.COMPLETED,
+            8,
+            ("a1",),
+            eligible_s=NOW_S - HOUR,
+            start_s=NOW_S - HOUR + 1200,
+            end_s=NOW_S - 60,
+            time_limit_s=HOUR,
+        )
+        for number in range(40)
+    ]
+    publisher = publisher_in(tmp_path, past, partitions=("A100", "V100"))
+    publisher.publish(snapshot)
+    table, checksum = read_state(tmp_path / STATE)
+    assert (checksum, table.partitions, table.valid_s) == (0, (), 60)
+    a100, v100 = table.places
+    shape = NodeShape(count=2, cpus=256, memory_mib=1048576, gpus=8, gpu_type="a100")
+    assert a100.shapes == (shape,)
+    assert [(each.count, each.gpu_type) for each in v100.shapes] == [(1, "-")]  # v2 is down
+    asked = PlacedJob(nodes=1, gpus=8, limit_s=HOUR)
+    assert a100.wait_s(asked) == pytest.approx(1200, abs=60)
+    assert not (tmp_path / AGENTS).exists()
+    with pytest.raises(InputError, match="partition none has no nodes"):
+        publisher_in(tmp_path, partitions=("none",)).publish(snapshot)
+    with pytest.raises(InputError, match="no partitions"):
+        publisher_in(tmp_path)
+
+
+def test_agents_are_given_slurms_plan(tmp_path: Path, agents: tuple, snapshot: Snapshot) -> None:
+    cluster = ClusterConfig(
+        tuple(
+            NodeSpec(name, cpus=256 if name[0] == "a" else 80, memory_mib=2**19, gpus=8)
+            for name in ("a1", "a2", "v1", "v2")
+        ),
+        (Partition("A100", ("a1", "a2")), Partition("V100", ("v1", "v2"))),
+        Params(select_type=SelectType.CONS_TRES, memory_is_consumable=True),
+    )
+    publisher = publisher_in(tmp_path, agents=agents, describe=lambda: cluster)
+    publisher.publish(snapshot)
+    a100, _ = read_state(tmp_path / STATE, [agent.kind for agent in agents])[0].partitions
+    assert a100.waits_s[0] < 60
+    assert a100.waits_s[3] > HOUR  # all servers: one has a job for two hours
 
 
 def test_agents_of_two_partitions_are_for_two(tmp_path: Path) -> None:
     random = np.random.default_rng(2)
-    agents = [random_agent(kind, Variant.CHOICE, random) for kind in paper_partitions()]
-    Publisher(agents, tmp_path, Runner(), 60)
+    agents = tuple(random_agent(kind, Variant.CHOICE, random) for kind in paper_partitions())
+    publisher_in(tmp_path, agents=agents)
     with pytest.raises(InputError, match="not trained with 1 partitions"):
-        Publisher(agents[:1], tmp_path, Runner(), 60)
-    with pytest.raises(InputError, match="give one"):
-        agents_of(tmp_path, tmp_path / "site.toml")
+        publisher_in(tmp_path, agents=agents[:1])
 
 
 def test_a_failed_publication_does_not_end_a_cycle(tmp_path: Path) -> None:

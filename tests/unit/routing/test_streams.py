@@ -13,7 +13,7 @@ import pytest
 from mirage.cli.main import main
 from mirage.errors import InputError
 from mirage.routing import stream
-from mirage.routing.agent import Agent, Layer, no_agents
+from mirage.routing.agent import Agent, Layer
 from mirage.routing.arrivals import (
     JOBS,
     ArrivalHistory,
@@ -31,6 +31,7 @@ from mirage.routing.flavors import Demand, paper_partitions, parse_partitions
 from mirage.routing.proof import FEWEST, Proof, prove
 from mirage.routing.state import Variant, width
 from tests.routing_tables import random_agent
+from tests.unit.routing.test_plugin import publisher_in
 
 ROOT = Path(__file__).parents[3]
 HOUR = 3600
@@ -74,7 +75,7 @@ def test_streams_fit_servers_of_any_size_and_limits_under_an_hour(
         limits_s = {each.demand.limit_s or 0 for each in jobs}
         assert 225 <= min(limits_s) < max(limits_s) <= 900
         assert len(limits_s) > 10
-    outcome = stream.route_stream(kinds, jobs[:40], stream.least_loaded)
+    outcome = stream.route_stream(kinds, jobs[:40], stream.everywhere)
     assert len(outcome.wait_s) == 40
 
 
@@ -95,27 +96,43 @@ def test_a_partition_without_a_flavour_of_one_server_is_refused_before_any_work(
         assert "partition b: no flavour of one server" in capsys.readouterr().err
 
 
-def test_rules_name_the_partition_that_they_should() -> None:
+def test_rules_name_the_partitions_that_they_should() -> None:
+    kinds = parse_partitions(pool("a", 2, {1: 5, 2: 5}) + pool("b", 4, {1: 5, 4: 5}), "f.toml")
+    under_way = stream.Stream(kinds, [])
+    asked = under_way.arrive(job(0, 4))
+    assert stream.everywhere(asked) == stream.one_partition(asked) == "b"
+    assert stream.every_partition(asked) == "a,b"
+    under_way.submit(job(0, 4), "a,b")  # as Slurm does, it starts where it can
+    asked = under_way.arrive(job(60, 1))
+    assert [server.free[0] for state in asked.states for server in state.servers] == [2] * 3 + [
+        0,
+        4,
+        4,
+    ]
+    assert (stream.everywhere(asked), stream.one_partition(asked)) == ("a,b", "a")
+
+
+def test_nice_by_limit_and_gpus_lets_a_short_job_go_first() -> None:
+    jobs = [job(0, 8, 2)] * 4 + [job(60, 8, 40), replace(job(120, 8), user="u1")]
+    jobs[4] = replace(jobs[4], user="u1")
+    plain = stream.route_stream(KINDS, jobs, stream.everywhere)
+    nice = stream.route_stream(
+        KINDS, [*jobs, job(180, 8, 40)], stream.everywhere, stream.by_gpu_minutes
+    )
+    assert stream.by_gpu_minutes(Demand(8, limit_s=7200)) == 960
+    assert plain.wait_s[5] > 2 * HOUR - 200
+    assert nice.wait_s[5] <= plain.wait_s[5]
+
+
+def test_the_forecast_is_slurms_plan_by_limits() -> None:
     under_way = stream.Stream(KINDS, [])
-    under_way.submit(job(0, 8, 5), "A100")
-    under_way.submit(job(0, 4, 5), "V100")
-    asked = under_way.arrive(job(HOUR, 4))
-    assert [server.free[0] for state in asked.states for server in state.servers] == [0, 8, 4, 8]
-    assert stream.first_fit(asked) == "A100"
-    assert stream.best_fit(asked) == "V100"  # where four are free
-    assert stream.least_loaded(asked) == "V100"
-    assert asked.work_s[0] == pytest.approx(8 * 4 * HOUR / 16, rel=0.01)
-    under_way.submit(job(HOUR, 8), "V100")
-    under_way.submit(job(HOUR, 8), "V100")
-    asked = under_way.arrive(job(HOUR + 60, 8))
-    assert asked.states[1].queued == [0, 0, 1, 0]
-    assert stream.best_fit(asked) == "A100"
-    assert (stream.everywhere(asked), stream.room_rule(asked)) == ("A100,V100", "A100")
-    under_way.submit(job(HOUR + 60, 8), "A100")
-    under_way.submit(job(HOUR + 60, 8), "A100,V100")
-    asked = under_way.arrive(job(HOUR + 120, 8))
-    assert [state.queued for state in asked.states] == [[0, 0, 1, 0], [0, 0, 2, 0]]
-    assert stream.room_rule(asked) == "A100,V100"
+    for hours in (5, 5):
+        under_way.submit(replace(job(0, 8, hours), runtime_s=60), "A100")
+    next_one = job(10, 8)
+    asked = under_way.with_forecasts(under_way.arrive(next_one), next_one)
+    assert asked.states[0].waits_s[2] == pytest.approx(5 * HOUR, abs=300)
+    assert asked.states[1].waits_s[2] == 0
+    assert under_way.count == 2
 
 
 def test_waits_completion_utilization_and_energy() -> None:
@@ -124,12 +141,7 @@ def test_waits_completion_utilization_and_energy() -> None:
     assert found.wait_s[2] == pytest.approx(2 * HOUR, abs=120)
     assert found.completion_s[2] == pytest.approx(3 * HOUR, abs=120)
     assert found.utilization == pytest.approx(5 * 8 / (32 * 3), rel=0.03)
-    assert found.hourly == (
-        (0, 4.8),
-        (0.5, 14.8),
-        (0.5, 14.8),
-        (0.25, 9.8),
-    )  # the first pass is 3 s after the first job
+    assert found.slowdown_mean == pytest.approx((1 + 1 + 3) / 3, rel=0.03)
     idle, busy = 1.5 * 1 + 0.9 * 2 * 3, 6.5 * 5
     assert found.energy_kwh == pytest.approx(idle + busy, rel=0.03)
 
@@ -173,7 +185,7 @@ def test_who_knows_run_times_goes_where_servers_get_free_first() -> None:
         under_way.submit(StreamJob(0, HOUR, Demand(8, 8, 8, 10 * HOUR)), "A100")
         under_way.submit(StreamJob(0, 5 * HOUR, Demand(8, 8, 8, 5 * HOUR)), "V100")
     next_one = job(60, 8)
-    assert stream.best_fit(under_way.arrive(next_one)) == "V100"  # by limits
+    under_way.arrive(next_one)
     coming = [job(120, 8), job(180, 2)]
     assert under_way.best_known(next_one, coming) in ("A100", "A100,V100")
     assert len(stream.route_knowing(KINDS, [job(0, 8), job(60, 8), job(60, 2)]).wait_s) == 3
@@ -195,7 +207,6 @@ def test_being_kept_off_a_slow_partition_gains_what_the_job_runs_shorter() -> No
     for each in jobs[:2]:
         under_way.submit(each, "A100")
     asked = under_way.arrive(jobs[2])
-    assert stream.room_rule(asked) == "V100,A100"
     off_fast, off_slow = gains_at(under_way, asked, [])
     assert (off_fast.partition, off_slow.partition) == (0, 1)
     assert off_fast.gain_h == 0
@@ -208,7 +219,7 @@ def test_streams_grow_with_the_servers() -> None:
     many = [replace(kind, servers=40) for kind in KINDS]
     assert len(bursts(many, np.random.default_rng(1))) == stream_jobs(many) == 640
     with pytest.raises(InputError, match="has 640 jobs"):
-        windows(ArrivalHistory(*(np.arange(600) for _ in range(4))), many)
+        windows(ArrivalHistory(*(np.arange(600) for _ in range(5))), many)
 
 
 def test_generated_streams_fit_everywhere_and_have_the_wanted_load() -> None:
@@ -342,9 +353,9 @@ def test_agents_without_a_proof_on_the_sites_history_are_not_published(
     assert main(publish) == 2
     assert not (tmp_path / "routing.state").exists()
     random = np.random.default_rng(1)
-    save_model(model, [random_agent(kind, Variant.OURS, random) for kind in KINDS], "x", 1, {})
+    save_model(model, [random_agent(kind, Variant.PAPER, random) for kind in KINDS], "x", 1, {})
     assert main(prove) == 2
-    assert "agents of `--variant choice`" in capsys.readouterr().err
+    assert "needs no proof" in capsys.readouterr().err
 
 
 def test_a_proof_lets_agents_be_published_and_the_service_asks_too(
@@ -364,11 +375,9 @@ def test_a_proof_lets_agents_be_published_and_the_service_asks_too(
         routing_table(config)
     monkeypatch.setattr(proof, "prove", lambda *_: proof.Proof(0.9, 0.8, 0.99))
     assert main(["route", "prove", "--trace", str(trace), "--model", str(model)]) == 0
-    assert read_model(model).proof.endswith(
-        "0.990) of that without agents on the last part of jobs.csv"
-    )
+    assert read_model(model).proof.endswith("0.990) of that by -p A,B on the last part of jobs.csv")
     assert "0.900 (0.800 to 0.990)" in (model / "card.md").read_text()
-    assert agents_of(model, "") == tuple(team_of(-20.0))
+    assert agents_of(model) == tuple(team_of(-20.0))
     assert routing_table(config) is not None
 
 
@@ -413,20 +422,18 @@ def test_train_and_evaluate_write_what_they_say(
         str(model),
     ]
     assert main(["route", "evaluate", *words, "--out", str(out)]) == 0
-    assert sorted(path.name for path in out.iterdir()) == [
-        "report.html",
-        "results.json",
-    ]
+    assert [path.name for path in out.iterdir()] == ["results.json"]
     results = json.loads((out / "results.json").read_text())
     assert set(results["paper"]) == {"A100", "V100"}
-    assert set(results["streams"]) == {"bursts", "history"}
+    assert set(results["streams"]) == {"bursts", "jobs.csv"}
     assert results["streams"]["bursts"]["-p A,B"]["completion_to_all"] == [1, 1, 1]
-    assert len(results["streams"]["history"]["agents"]["seeds"]) == 2
-    figures = results["paper"]["A100"]["rules"]
+    assert len(results["streams"]["jobs.csv"]["agents"]["seeds"]) == 2
+    figures = results["paper"]["A100"]
     assert figures["best possible"]["run_h"] <= figures["first-fit"]["run_h"]
-    assert "to naive: run" in (out / "report.html").read_text()
-    assert results["provenance"]["trace"]["file"] == "jobs.csv"
-    capsys.readouterr()
+    assert results["provenance"]["jobs.csv"]["file"] == "jobs.csv"
+    said = capsys.readouterr().out
+    for row in ("| all_partitions |", "| -p A,B --nice |", "| agents |", "| best possible |"):
+        assert row in said
 
 
 def test_partitions_without_a_full_job_have_no_episodes(tmp_path: Path) -> None:
@@ -434,29 +441,20 @@ def test_partitions_without_a_full_job_have_no_episodes(tmp_path: Path) -> None:
     from mirage.routing.evaluate import Plan, evaluate
 
     kinds = parse_partitions(pool("a", 2, {1: 5, 2: 5}) + pool("b", 2, {1: 5}), "f.toml")
-    teams = (no_agents(kinds),)
-    results = evaluate(kinds, Plan(streams=1, known=1, teams=teams), lambda _: None)
+    rows = ((0.0,),) * width(kinds[0], Variant.CHOICE, 2)
+    team = tuple(Agent(kind, Variant.CHOICE, (Layer(rows, (-1.0,)),)) for kind in kinds)
+    results = evaluate(kinds, Plan(streams=1, known=1, teams=(team,)), lambda _: None)
     assert results["paper"] == {}
-    assert set(results["streams"]["bursts"]["default rule"]) >= {"completion_to_all", "seeds"}
+    assert results["streams"]["bursts"]["agents"]["completion_to_all"] == [1, 1, 1]
 
 
-def test_the_papers_lesson_in_both_variants(tmp_path: Path) -> None:
+def test_the_papers_lesson(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="the extra `train` is not installed")
     from mirage.routing.model import read_model
 
-    for variant in ("paper", "ours"):
-        words = [
-            "--lesson",
-            "paper",
-            "--variant",
-            variant,
-            "--episodes",
-            "3",
-            "--out",
-            str(tmp_path / variant),
-        ]
-        assert main(["route", "train", *words]) == 0
-        assert {agent.variant.value for agent in read_model(tmp_path / variant).agents} == {variant}
+    words = ["--lesson", "paper", "--episodes", "3", "--out", str(tmp_path / "m")]
+    assert main(["route", "train", *words]) == 0
+    assert {agent.variant for agent in read_model(tmp_path / "m").agents} == {Variant.PAPER}
 
 
 def test_wrong_use_is_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -466,11 +464,8 @@ def test_wrong_use_is_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main(["route", "publish", "--model", str(tmp_path / "none")]) == 2
     assert main(["route", "publish", "--model", str(tmp_path), "--every", "300"]) == 2
     assert "every state would be stale" in capsys.readouterr().err
-    out = str(tmp_path / "m")
-    assert main(["route", "train", "--lesson", "paper", "--variant", "choice", "--out", out]) == 2
-    assert "choose no server" in capsys.readouterr().err
     assert main(["route", "publish"]) == 2
-    assert "give --model DIR, or --flavors FILE" in capsys.readouterr().err
+    assert "give --partitions A,B" in capsys.readouterr().err
 
 
 def test_agents_that_slurmctld_would_wait_for_too_long_are_refused(
@@ -478,8 +473,7 @@ def test_agents_that_slurmctld_would_wait_for_too_long_are_refused(
 ) -> None:
     pytest.importorskip("torch", reason="the extra `train` is not installed")
     from mirage.routing.model import save_model
-    from mirage.routing.publish import Publisher, agents_of
-    from mirage.slurm.runner import Runner
+    from mirage.routing.publish import agents_of
 
     lines = (ROOT / "mirage/routing/flavors.toml").read_text().split("[V100]")[0]
     flavors = tmp_path / "many.toml"
@@ -487,9 +481,9 @@ def test_agents_that_slurmctld_would_wait_for_too_long_are_refused(
         lines.split('[[A100.flavors]]\nname = "f-A100"')[0].replace("servers = 2", "servers = 64")
     )
     words = ["--flavors", str(flavors), "--out", str(tmp_path / "m")]
-    assert main(["route", "train", "--lesson", "paper", "--variant", "ours", *words]) == 2
-    assert "train with `--variant choice`" in capsys.readouterr().err
-    agent = random_agent(replace(KINDS[0], servers=200), Variant.OURS, np.random.default_rng(1))
+    assert main(["route", "train", "--lesson", "paper", *words]) == 2
+    assert "--lesson streams" in capsys.readouterr().err
+    agent = random_agent(replace(KINDS[0], servers=200), Variant.PAPER, np.random.default_rng(1))
     save_model(tmp_path / "m", [agent], "nothing", 1, {})
     with pytest.raises(InputError, match="since slurmctld waits"):
-        Publisher(agents_of(tmp_path / "m", ""), tmp_path, Runner(), 60)
+        publisher_in(tmp_path, agents=agents_of(tmp_path / "m"))
