@@ -111,6 +111,19 @@ def test_a_commit_that_stands_in_the_result_counts_more_than_the_files_last_chan
     assert len(check.stale(checkout, entry())) == 1
 
 
+@pytest.mark.parametrize(("day", "old"), [("2099-01-01", True), ("2099-03-01", False)])
+def test_a_result_with_a_date_is_no_younger_for_a_later_change_of_its_file(
+    check: ModuleType, checkout: Path, monkeypatch: pytest.MonkeyPatch, day: str, old: bool
+) -> None:
+    monkeypatch.setenv("GIT_COMMITTER_DATE", "2099-02-01T00:00:00Z")
+    (checkout / "code" / "a.py").write_text("a = 2\n")
+    commit(checkout)
+    monkeypatch.setenv("GIT_COMMITTER_DATE", "2099-04-01T00:00:00Z")
+    (checkout / "benchmarks" / "cost.json").write_text(json.dumps({"row": {"date": day}}))
+    commit(checkout)
+    assert bool(check.stale(checkout, entry())) is old
+
+
 def test_a_page_that_says_something_else_is_named(check: ModuleType, checkout: Path) -> None:
     assert check.untrue(checkout, entry()) == []
     (checkout / "page.md").write_text("It takes 0.4 s.\n")
