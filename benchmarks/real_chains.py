@@ -44,8 +44,8 @@ from benchmarks.real_chains_plan import (
     kill_times,
     other_jobs,
 )
-from benchmarks.soak_world import POLL_S, Clock, DaemonWorld, FastSite, checked
 from mirage.cli.signals import ending_on_sigterm
+from tests.conformance.soak_world import POLL_S, Clock, DaemonWorld, FastSite, checked
 from tests.slurm.site import ALICE, BOB, CAROL, until
 
 WARM_UP_H = 4

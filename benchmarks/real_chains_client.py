@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.soak_world import Clock
+from tests.conformance.soak_world import Clock
 from tests.slurm.site import Site
 
 

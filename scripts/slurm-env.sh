@@ -178,7 +178,7 @@ start() {
 
 # --- scripts/soak and scripts/real-chains ----------------------------------------------------------------------------
 
-# slurm_on_soak_clock DIR NODES PORT_BASE: an instance for a fast clock (benchmarks/soak_clock.c, built into DIR), which does
+# slurm_on_soak_clock DIR NODES PORT_BASE: an instance for a fast clock (tests/conformance/soak_clock.c, built into DIR), which does
 # not run on it yet. What bounds work gets longer, since work is not faster.
 slurm_on_soak_clock() {
     local line arguments=() sets=(MessageTimeout=600 TCPTimeout=600 SlurmdTimeout=36000 BatchStartTimeout=3600
@@ -187,5 +187,5 @@ slurm_on_soak_clock() {
         "AuthInfo=socket=$1/run/munge.socket,cred_expire=7200")
     for line in "${sets[@]}"; do arguments+=(--set "$line"); done
     scripts/slurm-up --dir "$1" --nodes "$2" --port-base "$3" "${arguments[@]}"
-    gcc -O2 -Wall -Wextra -shared -fPIC -o "$1/soak_clock.so" benchmarks/soak_clock.c
+    gcc -O2 -Wall -Wextra -shared -fPIC -o "$1/soak_clock.so" tests/conformance/soak_clock.c
 }

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.soak_chains import KINDS, Plan, plans
-from benchmarks.soak_check import (
+from tests.conformance.soak_chains import KINDS, Plan, plans
+from tests.conformance.soak_check import (
     Evidence,
     Record,
     accepted_jobs,
@@ -16,7 +16,7 @@ from benchmarks.soak_check import (
     parse_sacct,
     runaway,
 )
-from benchmarks.soak_faults import QUIET_S, faults
+from tests.conformance.soak_faults import QUIET_S, faults
 
 PLAN = Plan("soak00", "mirage-alice", "exit", 2, 90, 3000, 2, 0, None)
 GOOD = Evidence(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from benchmarks.soak_world import World
+from tests.conformance.soak_world import World
 
 KINDS = (
     "daemon killed",

@@ -11,8 +11,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from benchmarks.soak_chains import Plan
 from mirage.chain.length import most_links
+from tests.conformance.soak_chains import Plan
 
 KNOWN_UNSEEN = "the chain's whole life lay between two cycles, so the daemon has never seen it"
 ALIVE = ("PENDING", "RUNNING")

@@ -17,8 +17,9 @@ from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 
-from benchmarks.soak_chains import HOUR_S, SCRIPT, Plan, plans
-from benchmarks.soak_check import (
+from mirage.cli.signals import ending_on_sigterm
+from tests.conformance.soak_chains import HOUR_S, SCRIPT, Plan, plans
+from tests.conformance.soak_check import (
     Evidence,
     Verdict,
     accepted_jobs,
@@ -27,9 +28,8 @@ from benchmarks.soak_check import (
     parse_sacct,
     runaway,
 )
-from benchmarks.soak_faults import KINDS, Fault, begin, faults
-from benchmarks.soak_world import LEAD_S, POLL_S, Clock, FastSite, World
-from mirage.cli.signals import ending_on_sigterm
+from tests.conformance.soak_faults import KINDS, Fault, begin, faults
+from tests.conformance.soak_world import LEAD_S, POLL_S, Clock, FastSite, World
 from tests.slurm.site import ALICE, BOB, CAROL, OPERATOR
 
 AGAIN_S = 300
