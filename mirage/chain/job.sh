@@ -198,7 +198,6 @@ m_settle_length() {
     ! m_is_last && m_reaches || return 0
     m_segments=$m_seg
     m_write chain "$(sed "s/^segments=.*/segments=$m_seg/" "$m_dir/chain")"
-    ! m_tag_as_last || m_tagged=1
     m_cancel_rest
     m_say "this is the last link: with it the chain has run for $(m_length_words)"
 }
@@ -684,7 +683,7 @@ m_was_saved() { # fails if the next link has to be queued again, and if Slurm gi
 }
 
 m_queue_next() { # ARGUMENTS...: tries until it is queued for good, or fails as the link ends. Beside the user's script
-    m_stop='' m_pause=2 m_said='' m_waited=0 m_nap=''
+    m_stop='' m_pause=2 m_said='' m_waited=0 m_nap='' m_tagged=''
     m_ignore_signals
     trap 'm_stop=1; [ -z "$m_nap" ] || kill "$m_nap" 2>/dev/null' TERM
     m_note_limit
@@ -1631,7 +1630,7 @@ m_main() { # SEGMENT PREDECESSOR ARGUMENTS...
             ;;
     esac
     m_seg=$1 m_pred=$2 m_next=$(($1 + 1)) m_job=$SLURM_JOB_ID m_restart=${SLURM_RESTART_COUNT:-0} m_started=$(m_now)
-    m_child='' m_before='' m_deaths=0 m_took_from='' m_queuer='' m_helper='' m_work='' m_look_at=0 m_swept='' m_at_signal='' m_cannot_wait='' m_unwritten='' m_saved='' m_stranded='' m_tagged='' m_left_steps=''
+    m_child='' m_before='' m_deaths=0 m_took_from='' m_queuer='' m_helper='' m_work='' m_look_at=0 m_swept='' m_at_signal='' m_cannot_wait='' m_unwritten='' m_saved='' m_stranded='' m_left_steps=''
     m_asked_port='' m_asked_check='' m_unlisted='' m_serves='' m_was_up='' m_ready_since='' m_seen_ready='' m_died='' m_down_before='' # of a service that was started again
     shift 2
     m_watch_signals

@@ -28,7 +28,7 @@ def is_job_of(link: Link, job: Job) -> bool:
 def is_lost(link: Link, others: Sequence[Link], now_s: int, missing_s: int) -> bool:
     """Whether a link of which neither slurmctld nor accounting knows an end was lost by a crash.
 
-    ``others``: of its chain. ``missing_s``: for how long nobody has known it. A link that had started
+    ``others``: of its chain. ``missing_s``: for how long nobody has known it. A link that runs
     is not given up so soon, nor a lone one; one that a later link has passed is, sooner. What is
     known from a folder alone is judged by the end of the link before.
     """
@@ -37,7 +37,7 @@ def is_lost(link: Link, others: Sequence[Link], now_s: int, missing_s: int) -> b
     later_s = [other.start_s for other in others if other.segment > link.segment and other.start_s]
     is_passed = bool(later_s) and now_s - min(later_s) >= RECORDED_AFTER_S
     is_late = missing_s >= LOST_AFTER_S or is_passed or (not link.partition and is_recorded)
-    return is_late and not link.has_started and bool(others)
+    return is_late and link.start_s is None and bool(others)
 
 
 def lost_link(segment: int) -> str:

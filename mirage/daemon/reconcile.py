@@ -83,7 +83,8 @@ class Reconciler:
                         self._handovers.note(before, link)
                         self._store.save_link(link)
                     case DropLink(link):
-                        self._drop(link)
+                        self._store.drop_link(link)
+                        self._note_lost(link)
 
     def reconcile(self, actions: Sequence[TickAction], snapshot: Snapshot) -> None:
         """Settles what became of jobs that left the queue, and of their chains.
@@ -203,11 +204,14 @@ class Reconciler:
             where = f"chain {link.chain_id} of {link.user}: {lost_link(link.segment)}"
             log.warning("%s (job %d)", where, link.job_id)
             with self._store.transaction():
-                self._drop(link)
+                if link.runs:  # what it ran before Slurm requeued it stays
+                    self._store.save_link(replace(link.each_run[-2], runs=link.runs[:-1]))
+                else:
+                    self._store.drop_link(link)
+                self._note_lost(link)
             self._lost.append(link)
 
-    def _drop(self, link: Link) -> None:
-        self._store.drop_link(link)
+    def _note_lost(self, link: Link) -> None:
         if chain := self._store.chain(link.user, link.chain_id):
             self._store.save_chain(replace(chain, reason=lost_link(link.segment)))
 

@@ -240,7 +240,9 @@ def _goes_on(
 
 
 def _waiting(links: Sequence[Link]) -> list[Link]:
-    return [link for link in links if link.is_waiting]
+    """Not those that a later link has passed: they wait for nothing, or Slurm has lost them."""
+    last = max((link.segment for link in links if link.start_s is not None), default=0)
+    return [link for link in links if link.is_waiting and link.segment > last]
 
 
 def explain(

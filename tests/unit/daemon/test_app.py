@@ -26,6 +26,7 @@ from mirage.domain import (
     Mode,
     Penalties,
     ReleaseOutcome,
+    Run,
 )
 from mirage.errors import AccountingUnavailable, ClusterUnavailable, Refused, StoreError
 from mirage.ports import Policy
@@ -351,10 +352,16 @@ def test_a_lost_successor_whose_id_went_to_another_job_does_not_make_its_chain_d
     assert [link.segment for link in told] == ([] if "other1" in to["comment"] else [2])
 
 
-def test_a_waiting_link_that_slurm_does_not_show_for_a_while_is_not_lost(monkeypatch):
+@pytest.mark.parametrize("has_run", [False, True], ids=["waits", "was requeued"])
+def test_a_waiting_link_that_slurm_does_not_show_for_a_while_is_not_lost(monkeypatch, has_run):
     """Answers may lack jobs for some minutes; a link that nobody knows for longer is."""
     world = World(segments=5)
     world.cycles(1, step_s=10)
+    if has_run:
+        times = {"submit_s": START, "eligible_s": START, "start_s": START, "end_s": START + 9}
+        run = replace(world.store.link_of_job(world.second), **times, state=JobState.REQUEUED)
+        run = Run._make(getattr(run, name) for name in Run._fields)
+        world.store.save_link(replace(world.store.link_of_job(world.second), runs=(run,)))
     shown = world.cluster.snapshot
 
     def hidden(jobs):
@@ -368,7 +375,10 @@ def test_a_waiting_link_that_slurm_does_not_show_for_a_while_is_not_lost(monkeyp
     world.cycles(2)
     assert [link.segment for link in world.store.links("alice", "chain1")] == [1, 2]
     world.cycles(1)
-    assert [link.segment for link in world.store.links("alice", "chain1")] == [1]
+    left = world.store.links("alice", "chain1")
+    assert [link.segment for link in left] == ([1, 2] if has_run else [1])
+    assert left[-1].is_over is has_run
+    assert world.chain.reason == "link 2 is not in Slurm any more"
 
 
 SERVICE = "mirage/1 chain=chain1 seg=1/2 mode=service ei=1 eo=1"

@@ -121,6 +121,7 @@ def test_a_link_that_nobody_knows_is_lost_soon_once_a_later_one_runs():
     assert is_lost(waiting, others, now_s, 0)
     assert not is_lost(waiting, others, now_s - 1, 0), "accounting may be late"
     assert not is_lost(waiting, others[:1], now_s, LOST_AFTER_S - 1)
+    assert not is_lost(later, others[:1], now_s, LOST_AFTER_S), "it runs"
 
 
 def test_a_chain_whose_next_link_slurm_has_lost_is_not_done():
