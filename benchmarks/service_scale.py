@@ -1,16 +1,17 @@
 """A service that is scaled from 0 to 4 replicas by its load against four that are held all the time.
 
-usage: python -m benchmarks.service_scale [--months 2022-11,2022-12] [--seeds 1,2] [--trace CSV]
-           [--out benchmarks/service_scale.json]
+usage: python -m benchmarks.service_scale [--backgrounds '2023-02,demo 1'] [--seeds 1,2]
+           [--trace CSV] [--out benchmarks/service_scale.json]
 
-On the recorded jobs of a month of Lonestar6, for 14 days. Requests come as users do: by day four times
+Backgrounds as in `benchmarks.service_chains`, for 14 days. Requests come as users do: by day four times
 as many as in the evening, none for most nights, in bursts (a seed draws them). A replica is one job of
 one node, takes 8 requests at once, and is ready 2 minutes after its start; its queue wait is the
 simulator's. The rule is the product's (`mirage/user/scaler.py`, quiet for 10 minutes), and looks once
-a minute. Arms: `0..4`, `1..4`, `held` (4 all the time, given at once).
+a minute. Arms: `0..4`, `1..4`, `held` (4 that are ready
+all the time, without a wait or a handover).
 
-`idle_starts`: requests that came while nothing ran. `first_s`: until the first answer after these, median
-and greatest. `short`: share of the requests' time beyond what the ready replicas take, %.
+`waits`: times at which somebody asked and no replica was ready. `first_s`: until the first answer then,
+median, 90 % and greatest. `short`: share of the requests' time beyond what the ready replicas take, %.
 `node_h`: all that were held.
 """
 
@@ -26,8 +27,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.chain_goodput import TRACE, WARM_S, month_cluster
-from benchmarks.service_chains import LONG
+from benchmarks import service_chains
+from benchmarks.chain_goodput import TRACE
 from mirage.chain.service import ScaleRule
 from mirage.user.scaler import kept_needs, need_of, wanted_replicas
 from slurm_sim import JobSpec, Simulator
@@ -97,7 +98,8 @@ def run(simulator: Simulator, rule: ScaleRule, load: Sequence[float]) -> dict[st
     asleep_since: int | None = None
     served = missed = 0.0
     for requests in load:
-        now_s, ready = simulator.now_s, replicas.ready()
+        now_s = simulator.now_s
+        ready = rule.most if rule.is_fixed else replicas.ready()
         if requests and not ready and asleep_since is None:
             asleep_since = now_s
         if ready and asleep_since is not None:
@@ -108,14 +110,16 @@ def run(simulator: Simulator, rule: ScaleRule, load: Sequence[float]) -> dict[st
         needs = kept_needs(
             [*needs, (now_s, need_of(rule, requests, int(requests > 0)))], rule.quiet_s
         )
-        replicas.set(wanted_replicas(rule, needs, replicas.count()))
+        if not rule.is_fixed:
+            replicas.set(wanted_replicas(rule, needs, replicas.count()))
         simulator.run_until(now_s + STEP_S)
     replicas.set(0)
+    held_s = rule.most * LASTS_S if rule.is_fixed else replicas.held_s
     return {
-        "idle_starts": len(first_s),
-        "first_s": [int(np.median(first_s)), max(first_s)] if first_s else None,
+        "waits": len(first_s),
+        "first_s": [int(each) for each in np.quantile(first_s, [0.5, 0.9, 1])] if first_s else None,
         "short": round(100 * missed / served, 2),
-        "node_h": round(replicas.held_s / HOUR_S, 1),
+        "node_h": round(held_s / HOUR_S, 1),
     }
 
 
@@ -123,21 +127,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--months", default="2022-11,2022-12")
+    parser.add_argument("--backgrounds", default="2022-11,2023-02,demo 1,demo 2")
     parser.add_argument("--seeds", default="1,2")
     parser.add_argument("--trace", type=Path, default=TRACE)
     parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".json"))
     args = parser.parse_args()
     rows = []
-    for month in args.months.split(","):
-        scenario = replace(LONG, warm_up_s=WARM_S, chains=1, lasts_s=LASTS_S)
-        warm = month_cluster(args.trace, month, scenario)
-        warm.run_until(WARM_S)
+    service_chains.LONG = replace(service_chains.LONG, chains=1, lasts_s=LASTS_S)
+    for name in args.backgrounds.split(","):
+        on = service_chains.background(name, args.trace, 1, None)
+        on.simulator.run_until(on.scenario.warm_up_s)
         for seed in map(int, args.seeds.split(",")):
             load = open_requests(seed).tolist()
             for arm, rule in RULES.items():
                 begun_s = time.process_time()
-                row = {"month": month, "seed": seed, "arm": arm, **run(warm.fork(), rule, load)}
+                row = {"background": name, "seed": seed, "arm": arm}
+                row |= run(on.simulator.fork(), rule, load)
                 rows.append({**row, "cpu_s": round(time.process_time() - begun_s, 1)})
                 print(json.dumps(rows[-1]), flush=True)
                 args.out.write_text(json.dumps(rows, indent=1) + "\n")
