@@ -27,6 +27,8 @@ class Demand:
     memory_mib: int = 0
     limit_s: int | None = None
     nodes: int = 1
+    gpu_type: str = ""
+    """Empty: any."""
 
 
 @dataclass(frozen=True)

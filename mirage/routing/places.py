@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from mirage.routing.flavors import Demand
+
 NEVER_S = 10**9
 """The wait where none is forecast: such a place comes last."""
 
@@ -44,7 +46,7 @@ class Place:
     waits: tuple[ExpectedWait, ...] = ()
     """From the fewest nodes and shortest limit on."""
 
-    def wait_s(self, job: PlacedJob) -> int:
+    def wait_s(self, job: Demand) -> int:
         """Of the first row that covers the job, else of the last."""
         limit_s = job.limit_s or 0
         for row in self.waits:
@@ -52,24 +54,12 @@ class Place:
                 return row.wait_s
         return self.waits[-1].wait_s if self.waits else NEVER_S
 
-    def can_run(self, job: PlacedJob) -> bool:
+    def can_run(self, job: Demand) -> bool:
         """On equal nodes, with the same share on each; a job without GPUs only on nodes without."""
         return any(_can_run(shape, job) for shape in self.shapes)
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlacedJob:
-    """What a job asks for, in whole."""
-
-    nodes: int
-    gpus: int
-    gpu_type: str = ""
-    cpus: int = 1
-    memory_mib: int = 0
-    limit_s: int | None = None
-
-
-def _can_run(shape: NodeShape, job: PlacedJob) -> bool:
+def _can_run(shape: NodeShape, job: Demand) -> bool:
     many = job.nodes
     return (
         many <= shape.count
@@ -81,7 +71,7 @@ def _can_run(shape: NodeShape, job: PlacedJob) -> bool:
     )
 
 
-def places_of(places: Sequence[Place], job: PlacedJob, allowed: Collection[str]) -> list[str]:
+def places_of(places: Sequence[Place], job: Demand, allowed: Collection[str]) -> list[str]:
     """Partitions that it may go to, the one with the shortest forecast wait first; of equal ones in
     the table's order. Empty: none can run it.
     """

@@ -19,7 +19,7 @@ from mirage.routing.flavors import Demand, PartitionKind
 from mirage.routing.state import PartitionState
 from slurm_sim import ClusterConfig, JobRecord, JobSpec, NodeSpec, Params, Partition, Simulator
 from slurm_sim.config import SelectType
-from slurm_sim.seconds import DAY_S, HOUR_S
+from slurm_sim.seconds import DAY_S
 
 SEEN_AHEAD = 40
 BOUND_S = 600
@@ -71,10 +71,6 @@ class StreamOutcome:
     """
     utilization: float
     """GPU-seconds used of those there were until the last job ended."""
-    gpu_h: float
-    """GPU-hours used: fewer where jobs run on faster GPUs."""
-    span_h: float
-    """From the first submission to the last end."""
     energy_kwh: float
 
 
@@ -278,8 +274,6 @@ class Stream:
             completion_s=tuple(end - submit for end, submit in zip(ends, submits, strict=True)),
             slowdown_mean=sum(slowdowns) / len(slowdowns),
             utilization=used / (gpus * span_s),
-            gpu_h=used / HOUR_S,
-            span_h=span_s / HOUR_S,
             energy_kwh=self._sim.energy_j() / 3.6e6,
         )
 

@@ -18,7 +18,7 @@ import pytest
 from mirage.routing.agent import Agent, Layer
 from mirage.routing.decide import Choice, RoutedJob, corrected, decide, limit_of
 from mirage.routing.flavors import Demand, paper_partitions
-from mirage.routing.places import PlacedJob, places_of
+from mirage.routing.places import places_of
 from mirage.routing.state import Variant, width
 from mirage.routing.table import (
     AGENTS,
@@ -109,7 +109,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
             kind = str(random.choice(["", "a100", "v100"]))
             many = int(random.integers(1, 5))
             lines[-1] += f" {many} {kind or '-'}"
-            asked = PlacedJob(
+            asked = Demand(
                 nodes=many,
                 gpus=demand.gpus // 2 * many,
                 gpu_type=kind,
@@ -232,17 +232,17 @@ def test_a_job_goes_where_its_value_is_highest_and_a_burst_is_spread() -> None:
 def test_without_agents_a_job_goes_everywhere_that_can_run_it_the_shortest_wait_first() -> None:
     places, both = idle_table(NOW_S).places, {"A100", "V100"}
 
-    def names(job: PlacedJob) -> list[str]:
+    def names(job: Demand) -> list[str]:
         return places_of(places, job, both)
 
-    assert names(PlacedJob(nodes=1, gpus=8)) == ["V100", "A100"]
-    assert names(PlacedJob(nodes=2, gpus=16, limit_s=10**6)) == ["V100", "A100"]
-    assert names(PlacedJob(nodes=1, gpus=2, gpu_type="a100")) == ["A100"]
-    assert names(PlacedJob(nodes=1, gpus=2, memory_mib=600_000)) == ["A100"]
-    for too_much in (PlacedJob(nodes=3, gpus=3), PlacedJob(nodes=1, gpus=9)):
+    assert names(Demand(nodes=1, gpus=8)) == ["V100", "A100"]
+    assert names(Demand(nodes=2, gpus=16, limit_s=10**6)) == ["V100", "A100"]
+    assert names(Demand(nodes=1, gpus=2, gpu_type="a100")) == ["A100"]
+    assert names(Demand(nodes=1, gpus=2, memory_mib=600_000)) == ["A100"]
+    for too_much in (Demand(nodes=3, gpus=3), Demand(nodes=1, gpus=9)):
         assert names(too_much) == []
-    assert names(PlacedJob(nodes=1, gpus=0)) == []  # it would take GPUs from those who need them
-    assert places_of(places, PlacedJob(nodes=1, gpus=1), {"A100"}) == ["A100"]
+    assert names(Demand(nodes=1, gpus=0)) == []  # it would take GPUs from those who need them
+    assert places_of(places, Demand(nodes=1, gpus=1), {"A100"}) == ["A100"]
 
 
 def test_an_agent_keeps_a_job_off_its_partition_only_where_it_expects_a_gain() -> None:

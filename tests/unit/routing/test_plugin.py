@@ -16,9 +16,9 @@ import pytest
 from mirage.cli.main import main
 from mirage.domain import ClusterNode, Job, JobState, Snapshot
 from mirage.errors import ClusterNonsense, InputError
-from mirage.routing.flavors import paper_partitions
+from mirage.routing.flavors import Demand, paper_partitions
 from mirage.routing.model import RoutingModel, read_model, save_model
-from mirage.routing.places import NodeShape, PlacedJob
+from mirage.routing.places import NodeShape
 from mirage.routing.plugin import PluginOptions, install, is_installed, outdated, remove
 from mirage.routing.publish import Publisher, agents_of, table_of
 from mirage.routing.state import Variant
@@ -355,7 +355,7 @@ def test_it_publishes_places_without_agents(tmp_path: Path, snapshot: Snapshot) 
     shape = NodeShape(count=2, cpus=256, memory_mib=1048576, gpus=8, gpu_type="a100")
     assert a100.shapes == (shape,)
     assert [(each.count, each.gpu_type) for each in v100.shapes] == [(1, "-")]  # v2 is down
-    asked = PlacedJob(nodes=1, gpus=8, limit_s=HOUR)
+    asked = Demand(nodes=1, gpus=8, limit_s=HOUR)
     assert a100.wait_s(asked) == pytest.approx(1200, abs=60)
     assert not (tmp_path / AGENTS).exists()
     with pytest.raises(InputError, match="partition none has no nodes"):
