@@ -55,7 +55,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 # --- import
-# ----------------------------------------------------------------------------------------------------------
 
 
 DEFAULTS = {"column": [], "delimiter": ",", "cpus_per_node": 1, "gpus_per_node": 0}
@@ -221,20 +220,14 @@ def _read_foreign(args: argparse.Namespace) -> TraceImport:
 
 
 # --- stats
-# -----------------------------------------------------------------------------------------------------------
 
 
 def _add_stats(parser: argparse.ArgumentParser) -> None:
     _add_trace(parser)
-    parser.add_argument(
-        "--timezone",
-        default="UTC",
-        type=_zone,
-        help="zone of months and hours (default %(default)s)",
-    )
+    _add_timezone(parser, "months and hours")
     parser.add_argument("--nodes", type=node_count, help="nodes of the cluster, for its load")
     parser.add_argument("--out", type=Path, help="folder for stats.json and pictures")
-    parser.add_argument("--json", action="store_true", help="output as JSON (docs/traces.md)")
+    _add_json(parser)
 
 
 def _stats(args: argparse.Namespace) -> None:
@@ -266,7 +259,6 @@ def _save_stats(trace: Trace, figures: Json, args: argparse.Namespace) -> list[P
 
 
 # --- infer
-# -----------------------------------------------------------------------------------------------------------
 
 
 def _add_infer(parser: argparse.ArgumentParser) -> None:
@@ -288,13 +280,8 @@ def _add_infer(parser: argparse.ArgumentParser) -> None:
             " of this machine (without it: priority/multifactor is assumed)"
         ),
     )
-    parser.add_argument(
-        "--timezone",
-        default="UTC",
-        type=_zone,
-        help="zone of the times shown (default %(default)s)",
-    )
-    parser.add_argument("--json", action="store_true", help="output as JSON (docs/traces.md)")
+    _add_timezone(parser, "the times shown")
+    _add_json(parser)
 
 
 def _infer(args: argparse.Namespace) -> None:
@@ -364,23 +351,14 @@ def _write_cluster(
 
 
 # --- fit, synth, check
-# -----------------------------------------------------------------------------------------------
 
 
 def _add_fit(parser: argparse.ArgumentParser) -> None:
     _add_trace(parser)
     parser.add_argument("--out", required=True, type=Path, help="file for the model, .toml")
     parser.add_argument("--nodes", required=True, type=node_count, help="nodes of the cluster")
-    parser.add_argument(
-        "--timezone",
-        default="UTC",
-        type=_zone,
-        help="zone of the hours of the week (default %(default)s)",
-    )
-    parser.add_argument(
-        "--since", type=_date, help="only jobs submitted from this day on, like 2022-11-01"
-    )
-    parser.add_argument("--until", type=_date, help="only jobs submitted before this day")
+    _add_timezone(parser, "the hours of the week")
+    _add_days(parser)
     parser.add_argument("--name", help="name of the model (default: the file's)")
     parser.add_argument("--source", default="", help="origin of the trace")
     parser.add_argument("--licence", default="", help="licence of the trace, and so of the model")
@@ -419,9 +397,7 @@ def _add_synth(parser: argparse.ArgumentParser) -> None:
         "--model", required=True, help="a shipped model's name (ls6_a100, ...) or a .toml file"
     )
     parser.add_argument("--days", required=True, type=amount, help="length of the workload in days")
-    parser.add_argument(
-        "--seed", type=_from_0, default=1, help="seed of all random draws (default %(default)s)"
-    )
+    _add_seed(parser, "all random draws")
     parser.add_argument(
         "--nodes",
         type=node_count,
@@ -436,12 +412,7 @@ def _add_synth(parser: argparse.ArgumentParser) -> None:
         default=MONDAY_S,
         help="begin in Unix seconds (default %(default)s, a Monday)",
     )
-    parser.add_argument(
-        "--timezone",
-        default="UTC",
-        type=_zone,
-        help="zone of the hours of the week (default %(default)s)",
-    )
+    _add_timezone(parser, "the hours of the week")
     parser.add_argument(
         "--out", required=True, type=Path, help="file for the jobs: .csv, .csv.gz or .parquet"
     )
@@ -473,20 +444,10 @@ def _add_check(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "model", help="a shipped model's name, a .toml file, or a trace of synthetic jobs"
     )
-    parser.add_argument(
-        "--seed", type=_from_0, default=1, help="seed of the drawn jobs (default %(default)s)"
-    )
-    parser.add_argument(
-        "--since", type=_date, help="only jobs of the trace submitted from this day on"
-    )
-    parser.add_argument("--until", type=_date, help="only jobs submitted before this day")
-    parser.add_argument(
-        "--timezone",
-        default="UTC",
-        type=_zone,
-        help="zone of --since and --until (default %(default)s)",
-    )
-    parser.add_argument("--json", action="store_true", help="output as JSON (docs/traces.md)")
+    _add_seed(parser, "the drawn jobs")
+    _add_days(parser)
+    _add_timezone(parser, "--since and --until")
+    _add_json(parser)
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -516,11 +477,30 @@ def _check(args: argparse.Namespace) -> None:
 
 
 # --- shared
-# ----------------------------------------------------------------------------------------------------------
 
 
 def _add_trace(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("trace", type=Path, metavar="T", help="a trace (.csv, .csv.gz, .parquet)")
+
+
+def _add_timezone(parser: argparse.ArgumentParser, of: str) -> None:
+    about = f"zone of {of} (default %(default)s)"
+    parser.add_argument("--timezone", default="UTC", type=_zone, help=about)
+
+
+def _add_days(parser: argparse.ArgumentParser) -> None:
+    about = "only jobs submitted from this day on, like 2022-11-01"
+    parser.add_argument("--since", type=_date, help=about)
+    parser.add_argument("--until", type=_date, help="only jobs submitted before this day")
+
+
+def _add_seed(parser: argparse.ArgumentParser, of: str) -> None:
+    about = f"seed of {of} (default %(default)s)"
+    parser.add_argument("--seed", type=_from_0, default=1, help=about)
+
+
+def _add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="output as JSON (docs/traces.md)")
 
 
 def _read(args: argparse.Namespace) -> Trace:
@@ -574,20 +554,16 @@ def _zone(text: str) -> str:
         ) from error
 
 
+_INFERS = "what a log hides: dependencies, running limits, nodes over time, array throttles"
 VERBS: tuple[Verb, ...] = (
     (
         "import",
         _add_import,
         _import,
-        "read a log of another format, clean it, and say what was wrong with it",
+        "a log of another format, cleaned, and what was wrong with it",
     ),
     ("stats", _add_stats, _stats, "waits, load, sizes, limits and users, with pictures"),
-    (
-        "infer",
-        _add_infer,
-        _infer,
-        "what a log hides: dependencies, running limits, nodes over time, array throttles",
-    ),
+    ("infer", _add_infer, _infer, _INFERS),
     ("fit", _add_fit, _fit, "fit a synthetic workload to a trace"),
     ("synth", _add_synth, _synth, "draw jobs from a synthetic workload"),
     ("check", _add_check, _check, "how near a synthetic workload is to a trace"),
