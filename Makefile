@@ -21,7 +21,7 @@ lint: $(READY)   ## formatting, types, import directions, shell, links of the do
 	scripts/lint
 
 unit: $(READY)   ## the tests that need neither Slurm nor a database server
-	$(VENV)/bin/pytest -m 'not slurm and not databases and not long'
+	scripts/unit
 
 docs: $(READY)   ## the documentation as a site, in site/; a broken link fails
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict

@@ -20,7 +20,14 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-PACKAGES = ("mirage.cli.main", "mirage.cli.serve")
+PACKAGES = (
+    "mirage.cli.main",
+    "mirage.cli.serve",
+    *(
+        f"mirage.cli.{verb}"
+        for verb in ("cancel", "doctor", "explain", "history", "report", "status")
+    ),
+)
 
 
 def run_mirage(

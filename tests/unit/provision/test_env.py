@@ -91,7 +91,7 @@ def workloads(draw: st.DrawFn) -> list[JobSpec]:
 
 
 @given(workloads(), st.integers(0, 5000), st.sampled_from([None, 2]), st.booleans())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_a_row_is_what_the_encoder_makes_of_a_snapshot(
     jobs: list[JobSpec], at_s: int, most: int | None, node_fails: bool
 ) -> None:

@@ -65,6 +65,7 @@ def test_it_reaches_the_best_policy_from_a_weak_pretraining() -> None:
     assert regret(model, 0.5) < 0.1 < regret(base, 0.5)
 
 
+@pytest.mark.long
 def test_equation_4_to_the_letter_learns_without_pretraining() -> None:
     options = replace(OPTIONS, pretrained=False, ahead=1, epsilon=1.0)
     assert regret(train_dqn(TRAIN, VALIDATION, options, fresh=FRESH), 0.5) < 0.25

@@ -46,6 +46,7 @@ def test_it_reaches_the_best_policy() -> None:
     assert regret(replace(model, serving=replace(model.serving, sampled=True)), 0.5) < 0.15
 
 
+@pytest.mark.long
 def test_it_gets_there_without_pretraining_too() -> None:
     assert (
         regret(train_pg(TRAIN, VALIDATION, replace(OPTIONS, pretrained=False), fresh=FRESH), 0.5)

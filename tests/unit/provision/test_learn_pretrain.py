@@ -76,6 +76,7 @@ def test_one_model_serves_users_of_both_tastes() -> None:
     assert np.mean(choices[0.2]) > np.mean(choices[0.8]) + 2  # who minds overlap more waits longer
 
 
+@pytest.mark.long
 def test_hindsight_makes_it_release_too_late() -> None:
     model = train_supervised(TRAIN, VALIDATION, replace(PRETRAIN, share=0.8, wait="hindsight"))
     assert lateness_h(model, 0.8) > 0.2

@@ -112,7 +112,7 @@ def everything(sim: ReferenceSimulator) -> tuple[object, ...]:
 
 
 @given(specs(), params, st.sampled_from([None, 1, 2]), calls)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_invariants(
     jobs: list[JobSpec], parameters: Params, most: int | None, script: list[Call]
 ) -> None:
@@ -167,7 +167,7 @@ def test_invariants(
 
 
 @given(specs(), params, calls)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_the_same_input_gives_the_same_output(
     jobs: list[JobSpec], parameters: Params, script: list[Call]
 ) -> None:
@@ -179,7 +179,7 @@ def test_the_same_input_gives_the_same_output(
 
 
 @given(specs(), params, calls, calls)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_a_fork_is_exact(
     jobs: list[JobSpec], parameters: Params, script: list[Call], rest: list[Call]
 ) -> None:
@@ -196,7 +196,7 @@ def test_a_fork_is_exact(
 
 
 @given(specs(), st.integers(1, 20_000))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_steps_make_no_difference(jobs: list[JobSpec], step_s: int) -> None:
     sim, stepped = (simulator(NODES, PARTITIONS, Params(), jobs) for _ in range(2))
     sim.run()
@@ -206,7 +206,7 @@ def test_steps_make_no_difference(jobs: list[JobSpec], step_s: int) -> None:
 
 
 @given(specs(), st.integers(0, 2**6 - 1), st.integers(0, 2**6 - 1))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_the_main_scheduler_is_strict(jobs: list[JobSpec], busy: int, down: int) -> None:
     cluster = ClusterState(ClusterConfig(named_nodes(NODES), tuple(PARTITIONS)), 0)
     cluster.pool.take(busy, NodeRequest(0, 0, 0, whole=True))
@@ -238,7 +238,7 @@ def test_the_main_scheduler_is_strict(jobs: list[JobSpec], busy: int, down: int)
 
 
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(1, 120)), min_size=2, max_size=25))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_backfill_does_not_delay_the_head_of_the_queue(shapes: list[tuple[int, int]]) -> None:
     """With run times equal to limits: the first job that must wait starts as if nobody had come
     after it.

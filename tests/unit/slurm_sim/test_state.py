@@ -67,13 +67,13 @@ def agree(*given: Any) -> None:
 
 
 @given(middles(rich=False))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_whole_nodes(given: tuple[Any, ...]) -> None:
     agree(*given)
 
 
 @given(middles(rich=True))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_shared_nodes_limits_and_fair_share(given: tuple[Any, ...]) -> None:
     agree(*given)
 
