@@ -21,12 +21,14 @@ from mirage.slurm.fields import array_tasks
 from mirage.user.slurm_access import adapter_config, slurm_of, slurm_user, survey_of
 
 if TYPE_CHECKING:  # the simulator's records take a while to import
-    from mirage.provision.starts.answer import StartAnswer, StartQuestion, StartSources
+    from mirage.provision.starts.answer import SlurmsPlan, StartAnswer, StartQuestion, StartSources
     from mirage.provision.starts.forecast import StartForecast
 
 Json = dict[str, Any]
 _JOB = re.compile(r"\d{1,15}(_(\d{1,9}|\[.*\]))?", re.ASCII)
 _ALMOST_A_JOB = re.compile(r"\d+[_+].*|\d+|_\d+", re.ASCII)
+_PLANNED = re.compile(r"to start at (\d+|\d{4}-[-\d]*T[:\d]+) (using .*)", re.ASCII)
+"""`Job 7 to start at 2026-11-28T20:40:00 using 4 processors on nodes n1 in partition gpu`."""
 WORTH_S = 600
 """Smaller differences between shapes are not told."""
 OWN = dict.fromkeys(("--before", "--lines", "--speeds"), True)
@@ -183,11 +185,12 @@ def _question(words: Sequence[str]) -> StartQuestion:
     return StartQuestion(options, partial(_test_only, [*given, *(script or ["--wrap=true"])]))
 
 
-def _test_only(words: Sequence[str]) -> str:
-    """What `sbatch --test-only` says of a start; empty where there is no sbatch. Raises InputError with
+def _test_only(words: Sequence[str]) -> SlurmsPlan:
+    """What `sbatch --test-only` says of a start; nothing where there is no sbatch. Raises InputError with
     sbatch's own words where it refuses.
     """
     from mirage.errors import ClusterError
+    from mirage.provision.starts.answer import SlurmsPlan
     from mirage.slurm.runner import Runner
 
     config = adapter_config()
@@ -195,22 +198,22 @@ def _test_only(words: Sequence[str]) -> str:
         runner = Runner(bin_dir=config.bin_dir, timeout_s=config.timeout_s, retries=0)
         result = runner.run(["sbatch", "--test-only", *words])
     except ClusterError:
-        return ""
+        return SlurmsPlan()
     lines = [line.removeprefix("sbatch: ") for line in result.stderr.splitlines() if line.strip()]
     if result.returncode:
         said = " ".join(line.removeprefix("error: ") for line in lines) or "no reason"
         raise InputError(f"sbatch refuses such a job: {said}")
-    return _in_words(lines[-1] if lines else "")
+    match = _PLANNED.search(lines[-1] if lines else "")
+    return SlurmsPlan(_instant(match[1]), match[2]) if match else SlurmsPlan()
 
 
-def _in_words(line: str) -> str:
-    """`Job 7 to start at 1764360000 using 4 processors on nodes n1 in partition gpu`."""
-    match = re.search(r"to start at (\d+|\d{4}-\S+) (using .*)", line)
-    if match is None:
-        return ""
-    at = match[1]
-    shown = when(int(at)) if at.isdecimal() else at
-    return f"plans a start at {shown} {match[2]} (if all jobs run until their limits)"
+def _instant(text: str) -> int:
+    """sbatch prints UTC here, as the runner sets TZ."""
+    from datetime import UTC, datetime
+
+    if text.isdecimal():
+        return int(text)
+    return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp())
 
 
 def _sources() -> StartSources:

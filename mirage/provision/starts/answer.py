@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from mirage.chain.durations import format_duration
 from mirage.chain.sbatch import SbatchOption
 from mirage.domain import Job, Snapshot
 from mirage.errors import ClusterError, InputError, MirageError
@@ -15,6 +16,7 @@ from mirage.ports import Cluster
 from mirage.provision.starts.forecast import JobShape, StartForecast
 from mirage.provision.starts.forecaster import QueueView, forecast_job, new_job
 from mirage.provision.starts.options import shape_of
+from mirage.provision.starts.slurms_plan import PLAN
 from mirage.provision.starts.words import ahead_words, reason_words
 from mirage.reasons import ReasonKind, kind_of
 from mirage.slurm.agreement import RESERVED, of_records, of_snapshot, says_reserved
@@ -32,8 +34,18 @@ LEAST_LIMIT_S = 600
 RECENT_S = 7 * 86_400
 """Records of so many days are read where nothing is learnt yet."""
 
-TestOnly = Callable[[], str]
-"""What `sbatch --test-only` says; raises InputError with sbatch's words."""
+
+class SlurmsPlan(NamedTuple):
+    """What `sbatch --test-only` says."""
+
+    start_s: int | None = None
+    """None: nothing."""
+    using: str = ""
+    """`using 4 processors on nodes n1 in partition gpu`"""
+
+
+TestOnly = Callable[[], SlurmsPlan]
+"""Raises InputError with sbatch's words where it refuses."""
 
 
 class StartQuestion(NamedTuple):
@@ -81,17 +93,18 @@ class StartSources:
     """Raises ClusterError."""
 
     def of_shape(self, question: StartQuestion) -> StartAnswer:
-        says = question.test_only() if question.test_only else ""
+        plan = question.test_only() if question.test_only else SlurmsPlan()
         snapshot = self._snapshot
         shape = shape_of(question.options, self._live)
         _check(shape, self._live)
-        shapes = [shape, *_beside(shape, self._live)]
-        found = [ShapeForecast(each, self._of(each)) for each in shapes]
+        found = [ShapeForecast(shape, self._of(shape, plan.start_s))]
+        if found[0].forecast.method != PLAN:  # that has no plans of the others
+            found += [ShapeForecast(each, self._of(each)) for each in _beside(shape, self._live)]
         return StartAnswer(
             at_s=snapshot.at_s,
             job_id=None,
             ahead=ahead_words(new_job(shape, self._view), snapshot),
-            slurm=says,
+            slurm=_planned_words(plan, snapshot.at_s),
             forecasts=tuple(found),
         )
 
@@ -142,8 +155,8 @@ class StartSources:
             self.warn(f"reservations are not known: {error}")
             return ()
 
-    def _of(self, shape: JobShape) -> StartForecast:
-        job = new_job(shape, self._view)
+    def _of(self, shape: JobShape, planned_s: int | None = None) -> StartForecast:
+        job = replace(new_job(shape, self._view), planned_s=planned_s)
         return self._beside_reservations(job, self._known(forecast_job(job, self._view), job))
 
     def _known(self, forecast: StartForecast | None, job: Job) -> StartForecast:
@@ -269,9 +282,13 @@ def _pending(job_id: int, task: str, snapshot: Snapshot) -> Job:
     return job
 
 
-def _slurms_words(job: Job, now_s: int) -> str:
-    from mirage.chain.durations import format_duration
+def _planned_words(plan: SlurmsPlan, now_s: int) -> str:
+    if plan.start_s is None:
+        return ""
+    return f"plans a start in {format_duration(max(0, plan.start_s - now_s))} {plan.using}"
 
+
+def _slurms_words(job: Job, now_s: int) -> str:
     words = []
     if says_reserved(job):
         words.append(job.reason)

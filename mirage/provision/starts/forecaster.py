@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mirage.domain import Job, Snapshot
+from mirage.provision.starts.at_once import at_once
 from mirage.provision.starts.forecast import JobShape, StartForecast
 from mirage.provision.starts.queue_rows import Row, first_partition, rows_of
+from mirage.provision.starts.slurms_plan import forecast_from_plan
 
 if TYPE_CHECKING:  # numpy takes a fifth of a second to import
     from mirage.provision.starts.walk import LearnedWaits
@@ -44,14 +46,19 @@ def new_job(shape: JobShape, view: QueueView) -> Job:
 
 def forecast_job(job: Job, view: QueueView) -> StartForecast | None:
     """The same of a job in the queue, or of one that is not there yet."""
-    from mirage.provision.starts.like_jobs import at_once, forecast_from_like_jobs, recent_waits
-
     if job.is_queueing and (found := at_once(job, view.snapshot)):
         return found
     if view.learned is not None:
         return _by_trees(job, view, view.learned)
+    from mirage.provision.starts.like_jobs import (
+        AT_LEAST,
+        forecast_from_like_jobs,
+        recent_waits,
+    )
+
     samples = recent_waits(view.records, view.snapshot, job)
-    return forecast_from_like_jobs(job, samples, view.snapshot)
+    planned = forecast_from_plan(job, view.snapshot) if len(samples) < AT_LEAST else None
+    return planned or forecast_from_like_jobs(job, samples, view.snapshot)
 
 
 def row_of(job: Job, snapshot: Snapshot) -> Row:

@@ -16,10 +16,8 @@ import numpy as np
 from mirage.chain.durations import format_duration
 from mirage.domain import Job, Snapshot, WaitSample
 from mirage.provision.learn.episode import Floats
-from mirage.provision.policies.heuristics import nodes_are_free
 from mirage.provision.policies.wait_law import WaitLaw, wait_law
 from mirage.provision.starts.forecast import LEVELS, StartForecast
-from mirage.reasons import BEFORE_ELIGIBLE, kind_of
 from mirage.state.likeness import Alike, Requests, Waits
 from mirage.state.waits import WaitBook
 
@@ -30,8 +28,6 @@ RECENT_S = 7 * 86_400
 CASES = 200
 """So many of the newest waits calibrate it."""
 MINUTE_S = 60
-AT_ONCE_S = 60.0
-"""p90 of a job that starts with the scheduler's next passes."""
 
 
 @dataclass(frozen=True)
@@ -133,18 +129,6 @@ def forecast_from_like_jobs(
     return StartForecast(wait_s=(low_s, middle_s, high_s), method="like jobs", reason=reason)
 
 
-def at_once(job: Job, snapshot: Snapshot) -> StartForecast | None:
-    """Where free nodes are enough, and nobody else waits for any."""
-    idle = _idle_for(job, snapshot)
-    if not idle:
-        return None
-    return StartForecast(
-        wait_s=(0.0, 0.0, AT_ONCE_S),
-        method="like jobs",
-        reason=f"{nodes_are_free(idle)}, and no job waits for them",
-    )
-
-
 def _more_waiting(count: int) -> str:
     if not count:
         return ""
@@ -162,23 +146,6 @@ def recent_waits(records: Sequence[Job], snapshot: Snapshot, job: Job) -> list[W
     book.observe(snapshot)
     book.add(records, snapshot)
     return list(book.recent(snapshot.pool_of(job.partition), snapshot.at_s - RECENT_S))
-
-
-def _idle_for(job: Job, snapshot: Snapshot) -> int:
-    """Free nodes, if they are enough and nobody else waits for any; otherwise 0."""
-    pool = snapshot.pool_of(job.partition)
-    if any(
-        other.job_id != job.job_id
-        and other.is_pending
-        and not other.has_zero_priority
-        and kind_of(other.reason) not in BEFORE_ELIGIBLE
-        and snapshot.pool_of(other.partition) == pool
-        for other in snapshot.jobs
-    ):
-        return 0
-    names = set(job.partition.split(","))
-    idle = sum(node.idle and not names.isdisjoint(node.partitions) for node in snapshot.nodes)
-    return idle if idle >= job.nodes else 0
 
 
 def rank_in(values_s: Floats, shares: Floats, wait_s: float, place: float) -> float:

