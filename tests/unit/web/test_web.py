@@ -31,7 +31,7 @@ from mirage.daemon.cycle_guard import CycleGuard
 from mirage.daemon.last_cycle import LastCycle
 from mirage.daemon.restraint import Acting
 from mirage.daemon.socket import Source, ask, serving
-from mirage.domain import ActingMode, Chain, Job, JobState, Snapshot
+from mirage.domain import ActingMode, Chain, Job, JobState, Mode, Snapshot
 from mirage.elastic.jobs.tag import TaskTag, format_task_tag
 from mirage.errors import InputError, StoreError
 from mirage.provision.policies.heuristics import Timer
@@ -124,6 +124,25 @@ def test_a_user_sees_their_own_chains_and_root_sees_all(site: WebSite) -> None:
         for name in ("decisions", "queue", "site"):
             text = browser.get(page.url + name).text
             assert ({"alice", "bob"} - mine).isdisjoint(re.findall(r"\w+", text)), (user, name)
+
+
+def test_a_service_is_one_row_with_a_link_to_each_replica(site: WebSite) -> None:
+    mine = [chain for chain in site.store.chains("bob") if not chain.state.is_over][:2]
+    try:
+        for number, chain in enumerate(mine, start=1):
+            site.store.save_chain(
+                replace(chain, mode=Mode.SERVICE, service="my-llm", replica=number)
+            )
+        browser = Browser()
+        page = browser.get(f"{browser.get(site.link('bob')).url}?show=all&days=30")
+        assert page.text.count("<h3>my-llm</h3>") == 1
+        assert re.search(r"\d of 2 replicas ready", page.text)
+        for number, chain in enumerate(mine, start=1):
+            link = rf'Replica {number}, <a href="/s/[^"]+/chain/{chain.chain_id}/bob">'
+            assert len(re.findall(link, page.text)) == 1
+    finally:
+        for chain in mine:
+            site.store.save_chain(chain)
 
 
 def test_another_users_chain_is_not_there(site: WebSite) -> None:
