@@ -228,8 +228,11 @@ def write_service(record: ServiceRecord, script: bytes | None = None) -> None:
 
 
 def forget_service(name: str) -> None:
-    """It is over: nothing scales it, and its name is free."""
-    (service_folder(name) / _RECORD).unlink(missing_ok=True)
+    """It is over: nothing scales it, and its name is free. A replica that is being started is there
+    once this returns.
+    """
+    with turn(name):
+        (service_folder(name) / _RECORD).unlink(missing_ok=True)
 
 
 def is_service(text: str) -> bool:

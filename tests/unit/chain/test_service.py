@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,12 @@ from mirage.chain.sbatch import take_options
 from mirage.chain.service import (
     ScaleRule,
     first_limit_s,
+    forget_service,
     living_replicas,
     parse_rule,
     read_service,
     service_names,
+    turn,
 )
 from mirage.chain.service_bounds import gpus_of
 from mirage.chain.tag import ChainTag, parse_tag
@@ -86,6 +89,18 @@ def test_a_second_service_of_one_name_is_refused(
     for one in living_replicas()["llm"]:
         mark_over(site.chains / one.chain_id, "cancelled", "by its owner")
     assert main([*SERVICE, "--replicas", "2", "train.sbatch"]) == 0
+
+
+def test_a_service_is_not_forgotten_while_a_replica_is_started(site: Site) -> None:
+    assert main([*SERVICE, "--replicas", "0..2", "train.sbatch"]) == 0
+    with ThreadPoolExecutor() as pool:
+        with turn("llm"):
+            forgotten = pool.submit(forget_service, "llm")
+            assert main(["--replica", "llm:1", *SERVICE, "train.sbatch"]) == 0
+            assert not forgotten.done()
+        forgotten.result(60)
+    assert read_service("llm") is None
+    assert [one.number for one in living_replicas()["llm"]] == [1]
 
 
 def test_a_service_that_begins_with_none_keeps_how_it_was_submitted(
