@@ -29,6 +29,7 @@ exec {python} {chat} --port "$MIRAGE_PORT" --load-s {load} --token-s 0.05
 NEAR_S = 45
 """A failure so long after an event counts as its."""
 POLL_S = 5
+_USUAL = ("handover", "end of a link")
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,14 +264,13 @@ def disturb(run: Run, until_s: float) -> None:
 
 
 def cause(failure: Failure, service: str, events: list[tuple[float, str, str]]) -> str:
-    """The event that a failure counts as; of several a fault before a handover."""
+    """The event that a failure counts as: of several one of its own service, and a fault before a handover."""
     near = [
-        what
+        (whose == service, what not in _USUAL, at_s, what)
         for at_s, what, whose in events
         if at_s - 15 <= failure.at_s <= at_s + NEAR_S and whose in ("", service)
     ]
-    faults = [what for what in near if what not in ("handover", "end of a link")]
-    return (faults or near or ["none"])[-1]
+    return max(near)[3] if near else "none"
 
 
 def report(run: Run, clients: dict[str, Clients], out: Path, took_s: float) -> None:
