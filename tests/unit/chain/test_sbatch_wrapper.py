@@ -196,6 +196,13 @@ def test_the_wrapper_is_not_taken_for_sbatch_by_any_name(tmp_path: Path) -> None
 # --- Scripts with #MIRAGE lines
 
 
+def test_a_service_of_several_replicas_is_not_started_as_one_job(site: Site) -> None:
+    (site.root / "many.sh").write_text(CHAIN.replace("--segments=3", "--replicas=3"))
+    code, out, err, seen = site.seen(site.wrapper, [b"many.sh"])
+    assert (code, out, seen) == (2, b"", b"")
+    assert b"--replicas in a #MIRAGE line: sbatch starts one chain" in err
+
+
 SUBMITTING = r"""#!/bin/sh
 for word; do printf '[%s]' "$word" >>"$0.calls"; done; echo >>"$0.calls"
 calls=$(wc -l <"$0.calls" | tr -d ' ')
