@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-REQUIRED = ("hostlist", "rich", "pygments", "markdown_it", "mdurl")
-"""Modules of python-hostlist and rich, and of what rich requires."""
+REQUIRED = ("h11", "hostlist", "rich", "pygments", "markdown_it", "mdurl")
+"""Modules of h11, python-hostlist and rich, and of what rich requires."""
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +120,14 @@ def test_status_without_slurm_says_so(client: Path) -> None:
     assert "Traceback" not in said.stderr
 
 
-@pytest.mark.parametrize("verb", ["train", "report"])
+@pytest.mark.parametrize("verb", ["endpoint", "gateway"])
+def test_a_service_has_its_address(client: Path, verb: str) -> None:
+    said = run(client, "mirage", verb, "nobodys-service")
+    assert said.returncode == 2
+    assert "there is no service nobodys-service" in said.stderr
+
+
+@pytest.mark.parametrize("verb", ["train", "agent"])
 def test_other_verbs_say_what_to_install(client: Path, verb: str) -> None:
     said = run(client, "mirage", verb, "--help")
     assert said.returncode == 2

@@ -93,7 +93,14 @@ def test_a_change_log_is_not_prepared_for_another_release(checkout):
 
 def test_recipes_name_the_files_and_their_checksums(tmp_path):
     dist, out = tmp_path / "dist", tmp_path / "out"
-    needs = ("mdurl-1.0", "markdown_it_py-1.0", "pygments-1.0", "rich-1.0", "python_hostlist-1.0")
+    needs = (
+        "h11-1.0",
+        "mdurl-1.0",
+        "markdown_it_py-1.0",
+        "pygments-1.0",
+        "rich-1.0",
+        "python_hostlist-1.0",
+    )
     names = ["mirage_slurm-1.2.3.tar.gz", "mirage_slurm_client-1.2.3-py3-none-any.whl"]
     for name in (*names, *(f"needs/{need}-py3-none-any.whl" for need in needs)):
         (dist / name).parent.mkdir(parents=True, exist_ok=True)
