@@ -116,7 +116,7 @@ def test_recipes_name_the_files_and_their_checksums(tmp_path):
     assert (easyconfig["name"], easyconfig["version"]) == ("mirage-slurm-client", "1.2.3")
     assert easyconfig["sources"][0] == names[1]
     assert easyconfig["checksums"][0] == hashlib.sha256(names[1].encode()).hexdigest()
-    assert len(easyconfig["sources"]) == len(easyconfig["checksums"]) == 6
+    assert len(easyconfig["sources"]) == len(easyconfig["checksums"]) == 7
     assert (out / "easybuild" / "rich-1.0-py3-none-any.whl").exists()
 
 
