@@ -224,7 +224,7 @@ def test_a_paused_chain_whose_next_link_cannot_be_queued_is_not_lost(rig: Rig) -
     (rig.fake / "refuse").write_text("sbatch: error: no\n")
     rig.script('touch "$MIRAGE_CHAIN_DIR/paused"')
     code, _out, err = rig.run(1, 11)
-    assert code == 0
+    assert code == 1  # else it would count as done
     assert "`mirage resume abcdefgh` does it" in err
     assert over_marker(rig.folder) is None
 
