@@ -40,7 +40,10 @@ def noted(snapshot: Snapshot, since_s: int | None, *, whole: bool) -> list[Row]:
     def is_wanted(job: Job) -> bool:
         return is_new(job) or (whole and competes(job))
 
-    rows = [_row(job, row, snapshot.at_s) for job, row in rows_of(snapshot, is_wanted)]
+    rows = [
+        _row(job, row, snapshot.at_s, is_new=is_new(job))
+        for job, row in rows_of(snapshot, is_wanted)
+    ]
     return list(_thinned(rows))
 
 
@@ -62,12 +65,14 @@ def starts_of(records: Iterable[Job]) -> dict[str, int]:
     return starts
 
 
-def _row(job: Job, columns: dict[str, float], at_s: int) -> Row:
-    """Of a job that runs already: as it was when it became eligible."""
+def _row(job: Job, columns: dict[str, float], at_s: int, *, is_new: bool) -> Row:
+    """A new job counts as looked at when it became eligible, whether it has started or not: else the
+    age of 0 would tell that it started soon.
+    """
     has_started = job.start_s is not None and job.state.has_nodes
     eligible_s = job.submit_s if job.eligible_s is None else job.eligible_s
     return {
-        "poll_time": min(eligible_s, job.start_s or at_s) if has_started else at_s,
+        "poll_time": min(eligible_s, job.start_s or at_s) if is_new else at_s,
         "submit_time": job.submit_s,
         "eligible_time": eligible_s,
         "start_time": job.start_s if has_started else None,

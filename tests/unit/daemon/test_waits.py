@@ -57,6 +57,13 @@ def test_a_job_that_started_at_once_is_noted_with_its_wait(tmp_path: Path):
     assert log.column("age_s").tolist() == [0, 4 * HOUR_S + 60]
 
 
+def test_age_does_not_tell_which_new_job_has_started(tmp_path: Path):
+    times = {"submit_s": NOW + 100, "eligible_s": NOW + 100}
+    quick = job(3, state=JobState.RUNNING, start_s=NOW + 130, **times)
+    rows = noted(look(quick, job(4, **times), at_s=NOW + 900), NOW, whole=True)
+    assert [row["poll_time"] - row["submit_time"] for row in rows] == [0, 0]
+
+
 def test_of_identical_jobs_some_are_noted_and_old_files_go(tmp_path: Path):
     keeper = QueueKeeper(folder=tmp_path)
     keeper.note(look(*(job(number) for number in range(1, 101))))
