@@ -31,6 +31,8 @@ DONE, FAILED, CANCELLED = "done", "failed", "cancelled"
 OVER_MARKERS = (DONE, FAILED, CANCELLED)
 """The chain is over once one of these files is there; its first line is the reason."""
 PAUSED, RESUMED = "paused", "resumed"
+SUCCESSOR, PAUSE, SCALE_DOWN = "successor", "pause", "scale"
+"""Who asked a link to end: the next one, or its owner with `mirage pause --now` or `mirage scale`."""
 """Since when (Unix seconds) no further link begins its work, and since when they may again."""
 DISMISSED = "dismissed"
 NOTIFIED = "notified"
@@ -87,7 +89,9 @@ class HandoverRecord:
     segment: int
     """Of the link that was asked."""
     job_id: int | None
-    """Of the successor; None: its owner asked it, with `mirage pause --now`."""
+    """Of the successor; None: it was not asked by one."""
+    asked_by: str
+    """`SUCCESSOR`, `PAUSE` or `SCALE_DOWN`."""
     asked_s: int | None
     """None: it could not be asked, or was to be left alone (`--handover-signal none`)."""
     grace_s: int | None
@@ -307,14 +311,16 @@ def read_handover(folder: Path, segment: int) -> HandoverRecord | None:
     """How this link was asked to end; None: it was not."""
     record = read_record(folder / f"handover.{segment}")
     job = record.get("job", "")
-    if job != "pause" and not job.isdecimal():
+    by_owner = job in (PAUSE, SCALE_DOWN)
+    if not by_owner and not job.isdecimal():
         return None
     asked, grace, cut, gone = (
         _seconds(record.get(key, "")) for key in ("asked", "grace", "cut", "gone")
     )
     return HandoverRecord(
         segment=segment,
-        job_id=None if job == "pause" else int(job),
+        job_id=None if by_owner else int(job),
+        asked_by=job if by_owner else SUCCESSOR,
         asked_s=asked,
         grace_s=grace,
         cut_s=cut,

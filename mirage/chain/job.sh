@@ -28,14 +28,14 @@
 #                 for so many seconds. ran=, part=: what it ran before a requeue, seconds and thousandths of its limit
 #   link.K        job=, restart=, start=, work=, end=, exit=, how=, swept=, reason=  link K has ended. work: when the user's script
 #                 started. how: exit (by itself), handover (its successor asked it to), slurm (time limit and the
-#                 signal before it, scancel, requeue, preemption), paused (mirage pause --now asked it to),
+#                 signal before it, scancel, requeue, preemption), paused (mirage pause --now or mirage scale asked it to),
 #                 early (a signal before its work began). swept=1: Slurm ended or requeued the job, so some of
 #                 its processes may still be at it; then reason= is Slurm's, if it says one. steps=1: its script left
 #                 job steps, which may be at it too. beside=J: link J of the service was ready, and ran on. A link that was killed outright leaves none.
 #   handover.K    job= of the successor that asks link K to end, grace= (seconds), asked=; gone= once it has ended;
 #                 cut=, by= where that took too long and it was cancelled (by: grace, max-overlap); to=, the number of the
 #                 successor whose script started.
-#                 job=pause: mirage pause --now asked
+#                 job=pause: mirage pause --now asked; job=scale: mirage scale, or the scaler, did
 #   ready.K       link K is ready since at=, else since its time of change, which is of the file system's clock. A training
 #                 program creates it as $MIRAGE_READY_FILE once it goes on where the last link stopped. A service creates
 #                 it, or this file does: by= (check, startup) tells why. down=: seconds without a ready server since then,
@@ -1518,7 +1518,7 @@ m_judge() { # sets m_how, m_swept and m_at_signal
     ! m_is_swept && ! m_is_taken_back || m_swept=1
     case $(m_asked_by) in
         '') ;;
-        pause) m_how=paused; return 0 ;;
+        pause | scale) m_how=paused; return 0 ;;
         *) m_how=handover; return 0 ;;
     esac
     [ -n "$m_swept" ] || ! m_left_at_signal || m_at_signal=1
@@ -1697,7 +1697,7 @@ m_outside() { # queue SEGMENT PREDECESSOR, ask JOB SEGMENT, or reaches LENGTH SE
         [ "$m_code" -ne 0 ] || echo "$m_id"
         exit "$m_code"
     fi
-    m_job=pause
+    m_job=${4:-pause}
     [ "$m_handover_signal" != none ] || { m_say "its chain has --handover-signal none"; exit 1; }
     m_ask "$2" "$3"
 }

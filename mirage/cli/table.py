@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from mirage.chain.durations import format_duration
+from mirage.chain.folder import PAUSE, SCALE_DOWN
 from mirage.chain.serving import Readiness
 from mirage.domain import USED_UP_EXIT, ChainState, JobState
 
@@ -29,6 +30,9 @@ _NO_EDGE = 10_000
 console = _Console(highlight=False, emoji=False)
 if not console.is_terminal:
     console.width = _NO_EDGE
+
+_BY_OWNER = {PAUSE: "paused", SCALE_DOWN: "scaled down"}
+"""The state of a link that its owner asked to end."""
 
 
 def when(seconds: int | None) -> str:
@@ -106,15 +110,15 @@ def _table(*names: str) -> Table:
 
 def link_state(link: Json) -> str:
     """How a link stands, as people call it. One that its successor asked to end is handed over, near
-    or past its limit too, and one that `mirage pause --now` did is paused: the exit code of neither
+    or past its limit too, and one that its owner did is paused or scaled down: the exit code of none
     tells of a failure. One of a service is starting until it is ready.
     """
     if link["readiness"] in (Readiness.STARTING.value, Readiness.NEVER.value):
         return str(link["readiness"])
     record = link["handover"]
     has_ended = link["state"] in (JobState.COMPLETED.value, JobState.FAILED.value)
-    if record and record["successor"] is None:
-        return "paused" if has_ended or link["state"] == JobState.CANCELLED.value else link["state"]
+    if record and (by_owner := _BY_OWNER.get(record["asked_by"])):
+        return by_owner if has_ended or link["state"] == JobState.CANCELLED.value else link["state"]
     if link["cut_short_s"] or (record and record["asked"] and record["gone"] and has_ended):
         return "handed over"
     at_signal = link["state"] == JobState.FAILED.value and link["exit_code"] == USED_UP_EXIT

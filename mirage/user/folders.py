@@ -107,6 +107,7 @@ def _handover(folder: Path, segment: int) -> Json | None:
         return None
     return {
         "successor": record.job_id,
+        "asked_by": record.asked_by,
         "asked": record.asked_s,
         "grace_s": record.grace_s,
         "cut_off": record.cut_s,

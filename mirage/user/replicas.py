@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from mirage.chain.folder import DONE, chain_folder, read_handover
+from mirage.chain.folder import DONE, SCALE_DOWN, chain_folder, read_handover
 from mirage.chain.service import (
     Replica,
     ServiceRecord,
@@ -153,7 +153,7 @@ def _ask_to_end(standing: _Standing, cluster: CommandCluster) -> str:
     segment = tag.segment if tag else 0
     folder = chain_folder(standing.replica.chain_id)
     try:
-        Steering.of(standing.replica.chain_id).ask_to_end(job, segment)
+        Steering.of(standing.replica.chain_id).ask_to_end(job, segment, SCALE_DOWN)
         asked = read_handover(folder, segment)
         grace_s = (asked.grace_s if asked else None) or GRACE_S
         cluster.end_within(job, grace_s, int(time.time()))

@@ -19,6 +19,7 @@ from pathlib import Path
 from mirage.chain.folder import (
     CHAIN_RECORD,
     JOB_SCRIPT,
+    PAUSE,
     is_used_up,
     over_marker,
     queued_jobs,
@@ -216,9 +217,9 @@ class Steering:
         job = self.job(segment + 1)
         return job is None or job.state.is_over
 
-    def ask_to_end(self, job: Job, segment: int) -> None:
+    def ask_to_end(self, job: Job, segment: int, why: str = PAUSE) -> None:
         """Asks a running link to checkpoint and end, as its successor would. Raises ClusterError."""
-        words = ["sh", str(self.folder / JOB_SCRIPT), "ask", str(job.job_id), str(segment)]
+        words = ["sh", str(self.folder / JOB_SCRIPT), "ask", str(job.job_id), str(segment), why]
         done = subprocess.run(words, capture_output=True)
         if done.returncode:
             said = (

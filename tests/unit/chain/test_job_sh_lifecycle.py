@@ -15,6 +15,7 @@ from mirage.chain.folder import (
     mark_resumed,
     over_marker,
     queued_jobs,
+    read_handover,
     read_link,
     read_starts,
     write_length,
@@ -196,17 +197,20 @@ def test_a_pause_or_a_resume_while_sbatch_runs_is_seen(
 
 
 @every_shell
-def test_a_link_that_is_asked_to_pause_ends_without_a_failure(rig: Rig) -> None:
+@pytest.mark.parametrize("why", ["pause", "scale"])
+def test_a_link_that_its_owner_asks_to_end_ends_without_a_failure(rig: Rig, why: str) -> None:
     change(rig, failure=Failure(action="stop", min_runtime_s=60, max_short=1))
     rig.script(f"trap 'exit 3' TERM\ntouch works\n{UNTIL_STOP}")
     link = rig.start(1, 11)
     wait_until((rig.root / "works").exists)
     mark_paused(rig.folder, 1)
-    assert outside(rig, "ask", "11", "1").returncode == 0
+    assert outside(rig, "ask", "11", "1", why).returncode == 0
     link.communicate(timeout=PATIENCE_S)
     record = read_link(rig.folder, 1)
     assert record
-    assert (link.returncode, record.how) == (3, "paused")
+    asked = read_handover(rig.folder, 1)
+    assert asked
+    assert (link.returncode, record.how, asked.asked_by) == (3, "paused", why)
     assert over_marker(rig.folder) is None
     assert queued_jobs(rig.folder) == {2: 91}
 

@@ -424,6 +424,7 @@ def test_a_checkpoint_that_was_cut_off_and_what_follows_are_told(shell):
         (report,) = json.loads(shell.run(verb, "--json").stdout)["chains"]
         asked = {
             "successor": 12,
+            "asked_by": "successor",
             "asked": 1000,
             "grace_s": 90,
             "cut_off": 1090,

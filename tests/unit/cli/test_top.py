@@ -240,8 +240,9 @@ def test_a_time_that_is_none_is_refused(every: str, capsys: pytest.CaptureFixtur
         (50, 60, {"state": "FAILED", "readiness": "never ready"}, "never ready"),
         (50, 60, {"state": "FAILED", "exit_code": 143}, "handed over"),  # past its limit by seconds
         (None, 60, {"state": "FAILED"}, "FAILED"),
-        (None, None, {"successor": None, "state": "FAILED"}, "paused"),  # mirage pause --now
-        (None, None, {"successor": None, "state": "RUNNING"}, "RUNNING"),  # it saves
+        (None, None, {"asked_by": "pause", "state": "FAILED"}, "paused"),  # mirage pause --now
+        (None, None, {"asked_by": "scale", "state": "COMPLETED"}, "scaled down"),
+        (None, None, {"asked_by": "pause", "state": "RUNNING"}, "RUNNING"),  # it saves
         (50, 60, {"state": "RUNNING", "readiness": "starting"}, "starting"),
         (50, None, {}, "COMPLETED"),  # its successor ended first
         (None, 60, {}, "COMPLETED"),  # it was left alone: --handover-signal none
@@ -252,7 +253,7 @@ def test_a_time_that_is_none_is_refused(every: str, capsys: pytest.CaptureFixtur
 def test_a_link_that_left_for_its_successor_is_handed_over(
     asked: int | None, gone: int | None, more: Json, said: str
 ) -> None:
-    record = {"asked": asked, "gone": gone, "successor": more.pop("successor", 102)}
+    record = {"asked": asked, "gone": gone, "asked_by": more.pop("asked_by", "successor")}
     ended = link(1, "COMPLETED", handover=record, nodes=1, submit=0) | more
     assert link_cells(ended)[2] == link_state(ended) == said
 
