@@ -5,6 +5,7 @@ configuration.
 from __future__ import annotations
 
 import argparse
+import time
 from contextlib import nullcontext
 
 from mirage.apps.places import journal_from
@@ -13,7 +14,7 @@ from mirage.config_sources import user_file
 from mirage.daemon.restraint import Acting, acting_from
 from mirage.domain import ActingMode
 from mirage.user.refused_links import QueuesRefused
-from mirage.user.scaler import scaling
+from mirage.user.scaler import scale_once, scaling
 from mirage.user.service_check import agent_folder, default_agent_store
 from mirage.user.sources import me
 
@@ -29,7 +30,10 @@ def run(args: argparse.Namespace) -> int:
     queuer = (QueuesRefused(acting),)
     is_service = not (args.once or args.check or args.print_config)
     with scaling(lambda: _may_act(acting)) if is_service else nullcontext():
-        return serve.run(args, loaded, acting, journal, only_user=me(), socket="", observers=queuer)
+        code = serve.run(args, loaded, acting, journal, only_user=me(), socket="", observers=queuer)
+    if args.once and _may_act(acting):
+        scale_once(int(time.time()))
+    return code
 
 
 def _may_act(acting: Acting) -> bool:

@@ -48,6 +48,8 @@ from slurm_sim.files import write_whole
 log = logging.getLogger(__name__)
 
 EVERY_S = 10
+APART_S = 1800
+"""Looks further apart prove no quiet; cron looks each ten minutes."""
 MEASURE_S = 10
 """A command or a query may take so long."""
 MOST_BYTES, MOST_PRINTED = 1 << 20, 1 << 10
@@ -127,7 +129,7 @@ def kept_needs(needs: Sequence[tuple[int, int]], quiet_s: int) -> list[tuple[int
     """Those of the quiet time, and one from before it. Looks that are far apart prove no quiet: then
     the newest alone.
     """
-    if len(needs) > 1 and needs[-1][0] - needs[-2][0] > max(quiet_s / 2, 6 * EVERY_S):
+    if len(needs) > 1 and needs[-1][0] - needs[-2][0] > APART_S:
         return [needs[-1]]
     since_s = needs[-1][0] - quiet_s
     older = [need for need in needs if need[0] <= since_s]

@@ -20,6 +20,7 @@ from mirage.cli.chain_argument import for_each_replica
 from mirage.cli.main import main
 from mirage.errors import InputError
 from mirage.user.chain_names import replicas_of, resolve_chain, resolve_chains
+from mirage.user.scaler import read_state
 
 
 @pytest.fixture
@@ -28,6 +29,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("MIRAGE_SOCKET", str(tmp_path / "no.sock"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.delenv("MIRAGE_HOME", raising=False)
     make_services_folder()
     for at_s, (chain, number) in enumerate(
@@ -157,3 +159,13 @@ def test_a_rule_is_changed_and_what_it_allows_already_stays(
     assert record.rule == ScaleRule(least=1, most=4, scale_on="echo 3", target=1, quiet_s=60)
     assert record.wanted == 3
     assert "between 1 and 4 by load: echo 3, 1 a replica" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("mode", "load"), [("enforce", 2), ("observe", None)])
+def test_an_agent_of_cron_scales_if_it_may_act(
+    home: Path, monkeypatch: pytest.MonkeyPatch, mode: str, load: float | None
+) -> None:
+    monkeypatch.setattr("mirage.cli.serve.serve", lambda _options: True)
+    assert main(["scale", "llm", "1..4", "--scale-on", "echo 2", "--target", "1"]) == 0
+    assert main(["agent", "--once", "--mode", mode]) == 0
+    assert read_state("llm").load == load

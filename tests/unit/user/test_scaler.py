@@ -67,6 +67,13 @@ def test_looks_that_are_far_apart_prove_no_quiet() -> None:
     assert wanted_replicas(RULE, needs, now=4) == 4
 
 
+def test_cron_looks_often_enough_to_prove_a_quiet_time() -> None:
+    needs: list[tuple[int, int]] = []
+    for at_s, need in ((NOW, 3), (NOW + 600, 1), (NOW + 1205, 1)):
+        needs = kept_needs([*needs, (at_s, need)], 600)
+    assert wanted_replicas(RULE, needs, now=3) == 1
+
+
 def test_a_rule_that_was_changed_holds_at_once() -> None:
     assert wanted_replicas(replace(RULE, most=2), [(NOW, 0)], now=4) == 2
     assert wanted_replicas(replace(RULE, least=2), [(NOW, 2)], now=0) == 2
