@@ -38,6 +38,8 @@ QUIET_S = 600
 """A service becomes smaller once its load has been lower for so long."""
 REQUESTS_EACH = 8.0
 """Requests at once that a replica takes, where its owner names no target."""
+PROMETHEUS = "MIRAGE_PROMETHEUS"
+"""An environment variable: the URL of the server, where --prometheus is not given."""
 LEAST_FIRST_S = 120
 _RECORD, _SCRIPT, DEMAND, SCALE = "service.json", "script", "demand.json", "scale.json"
 _RANGE = re.compile(r"(\d{1,2})(?:\.\.(\d{1,2}))?", re.ASCII)
@@ -105,19 +107,25 @@ def parse_rule(own: Mapping[str, str]) -> ScaleRule:
         raise InputError("--scale-on needs a shell command that prints the load, or a query")
     if ("scale-on" in own) != ("target" in own) and "scale-on" in own:
         raise InputError("--scale-on needs --target X: the load that one replica takes")
-    url = own.get("prometheus", "")
-    if url and "scale-on" not in own:
-        raise InputError("--prometheus needs --scale-on QUERY")
-    if url and not re.fullmatch(r"https?://[!-~]+", url, re.ASCII):
-        raise InputError(f"--prometheus: {url!r} is no URL such as http://prometheus:9090")
     return ScaleRule(
         least=least,
         most=most,
         scale_on=own.get("scale-on", ""),
         target=_target(own),
-        prometheus=url,
+        prometheus=_prometheus(own),
         quiet_s=_quiet_s(own),
     )
+
+
+def _prometheus(own: Mapping[str, str]) -> str:
+    source, url = "--prometheus", own.get("prometheus", "")
+    if url and "scale-on" not in own:
+        raise InputError("--prometheus needs --scale-on QUERY")
+    if "scale-on" in own and "prometheus" not in own:
+        source, url = PROMETHEUS, os.environ.get(PROMETHEUS, "")
+    if url and not re.fullmatch(r"https?://[!-~]+", url, re.ASCII):
+        raise InputError(f"{source}: {url!r} is no URL such as http://prometheus:9090")
+    return url
 
 
 def _target(own: Mapping[str, str]) -> float:

@@ -30,7 +30,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--scale-on", metavar="CMD", help="shell command, or query, of the load")
     parser.add_argument("--target", metavar="X", help="load that one replica takes")
-    parser.add_argument("--prometheus", metavar="URL", help="server that --scale-on is a query of")
+    parser.add_argument(
+        "--prometheus",
+        metavar="URL",
+        help="server that --scale-on is a query of (default: $MIRAGE_PROMETHEUS; '': it is a command)",
+    )
     parser.add_argument("--quiet", metavar="D", help="time of lower load before it gets smaller")
 
 
@@ -70,6 +74,7 @@ def _show(record: ServiceRecord) -> None:
         return
     state = read_state(record.name)
     by = rule.scale_on or "the gateway's requests, open and waiting"
+    by += f" at {rule.prometheus}" if rule.prometheus else ""
     print(
         f"between {rule.least} and {rule.most} by load: {by}, {rule.target:g} a replica; smaller"
         f" after {rule.quiet_s} s of less"

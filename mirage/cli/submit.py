@@ -81,7 +81,7 @@ several replicas of a service, one name (mirage scale; each is a chain, and they
   --replicas N | A..B       N replicas, or between A and B of them by load; 0..B: none while nobody asks
   --scale-on CMD            prints the load of the whole service; default: the gateway's requests, open and waiting
   --target X                load that one replica takes (8 requests at once)
-  --prometheus URL          --scale-on is a query of this Prometheus server
+  --prometheus URL          --scale-on is a query of this Prometheus server ($MIRAGE_PROMETHEUS; '': it is a command)
   --quiet D                 lower load for so long makes it smaller; higher load makes it larger at once (10min)
 when it ends early:
   --on-failure A            a link exits with an error: stop (default of train), retry:N (N in a row may fail), or

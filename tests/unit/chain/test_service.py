@@ -106,7 +106,8 @@ def test_a_service_is_not_forgotten_while_a_replica_is_started(site: Site) -> No
 def test_a_service_that_begins_with_none_keeps_how_it_was_submitted(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = [*SERVICE, "--replicas", "0..4", "train.sbatch"]
+    load = ["--scale-on", "cat n", "--target", "1", "--prometheus", ""]
+    words = [*SERVICE, "--replicas", "0..4", *load, "train.sbatch"]
     assert main(words) == 0
     assert not site.sbatch_calls()
     record = read_service("llm")
@@ -211,6 +212,26 @@ def test_the_rule_is_as_given(own: dict[str, str], rule: ScaleRule) -> None:
 def test_wrong_rules_are_refused(own: dict[str, str]) -> None:
     with pytest.raises(InputError):
         parse_rule(own)
+
+
+@pytest.mark.parametrize(
+    ("own", "url"),
+    [
+        ({}, ""),
+        ({"scale-on": "q", "target": "1"}, "http://site:9090"),
+        ({"scale-on": "q", "target": "1", "prometheus": ""}, ""),
+        ({"scale-on": "q", "target": "1", "prometheus": "http://mine"}, "http://mine"),
+    ],
+)
+def test_the_environment_names_the_server_of_queries(
+    monkeypatch: pytest.MonkeyPatch, own: dict[str, str], url: str
+) -> None:
+    monkeypatch.setenv("MIRAGE_PROMETHEUS", "http://site:9090")
+    assert parse_rule({"replicas": "1..3", **own}).prometheus == url
+    if url == "http://site:9090":
+        monkeypatch.setenv("MIRAGE_PROMETHEUS", "site:9090")
+        with pytest.raises(InputError, match="MIRAGE_PROMETHEUS: 'site:9090' is no URL"):
+            parse_rule({"replicas": "1..3", **own})
 
 
 @pytest.mark.parametrize("name", ["a b", "-x", "a/b", "é", "a" * 65])

@@ -123,6 +123,17 @@ def test_a_record_that_cant_be_read_keeps_nothing_else_from_being_shown_and_can_
     assert not path.exists()
 
 
+def test_scale_names_the_server_of_the_environment_unless_it_is_a_command(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MIRAGE_PROMETHEUS", "http://site:9090")
+    words = ["scale", "llm", "3..4", "--scale-on", "sum(x)", "--target", "1"]
+    assert main(words) == 0
+    assert "by load: sum(x) at http://site:9090, 1 a replica" in capsys.readouterr().out
+    assert main([*words, "--prometheus", ""]) == 0
+    assert "by load: sum(x), 1 a replica" in capsys.readouterr().out
+
+
 def test_scale_shows_what_there_is(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["scale", "llm"]) == 0
     assert capsys.readouterr().out.startswith("service llm: 3 of 3 replicas: 1 (chain chain1), 2")
