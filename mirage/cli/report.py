@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
@@ -21,6 +23,7 @@ from mirage.daemon.impact_words import hours, sentences
 from mirage.errors import AuditError
 from mirage.store.journal import read_journal
 from mirage.user.service_check import default_agent_store
+from mirage.user.sources import find_chains, find_services
 from slurm_sim.seconds import WEEK_S
 
 
@@ -60,9 +63,11 @@ def run(args: argparse.Namespace) -> int:
     path = args.audit or audit_file(config, of_daemon=args.config is not None)
     found = read_impact(path, since_s, until_s, config.policy.timer.lead_s)
     fit = drift(read_journal(path, until_s - WINDOW_S), until_s)
+    services = [] if args.audit else find_services(find_chains()[0], since_s)
     if args.json:
         period = {"audit": str(path), "since": since_s, "until": until_s}
-        print(json.dumps(period | found.as_json() | {"drift": fit.as_json()}, indent=2))
+        more = {"drift": fit.as_json(), "by_service": services}
+        print(json.dumps(period | found.as_json() | more, indent=2))
         return 0
     console.print(f"The last {args.weeks} week{'s' * (args.weeks > 1)}, from {path}")
     if found.handovers:
@@ -70,6 +75,8 @@ def run(args: argparse.Namespace) -> int:
     for line in (*sentences(found), fit.words):
         if line:
             console.print(escape(line))
+    if services:
+        console.print(_replicated(services))
     return 0
 
 
@@ -87,6 +94,19 @@ def audit_file(config: Config, *, of_daemon: bool) -> Path:
     if not of_daemon and own.exists():
         return own
     return journal_from(settled(config, DEFAULT_STORE), DEFAULT_STORE).path
+
+
+def _replicated(rows: Sequence[dict[str, Any]]) -> Table:
+    """Services of several replicas, one a row."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("service", "owner", "ready", "wanted", "one up", "all up"):
+        table.add_column(name, justify="left" if name in ("service", "owner") else "right")
+    for row in rows:
+        shares = (row[key] for key in ("uptime", "uptime_all"))
+        up = ("-" if share is None else f"{share:.2%}" for share in shares)
+        named = (row["service"], escape(row["user"]))
+        table.add_row(*named, str(row["ready"]), str(row["wanted"]), *up)
+    return table
 
 
 def _costs(found: Impact) -> Table:

@@ -45,17 +45,25 @@ def _stands(chain: Chain, stands: set[Readiness | None]) -> str:
 
 
 def service_rows(
-    replicas: Iterable[Json | None], now_s: int, wanted: Mapping[str, int] | None = None
+    replicas: Iterable[Json | None],
+    now_s: int,
+    wanted: Mapping[str, int] | None = None,
+    since_s: int | None = None,
 ) -> list[Json]:
     """A row for each service that has a replica which is not over, or is in ``wanted``: by name, how
     many replicas its owner wants, where that is known.
+
+    ``since_s``: up-time is of the time since then, and services that are over by now have a row too.
     """
     groups: dict[tuple[str, str], list[Json]] = {}
     for each in replicas:
         if each is not None:
             groups.setdefault((each["user"], each["service"]), []).append(each)
-    rows = [_row(every, now_s, wanted or {}) for _, every in sorted(groups.items())]
-    return [row for row in rows if row["replicas"] or row["service"] in (wanted or {})]
+    rows = [_row(every, now_s, wanted or {}, since_s or 0) for _, every in sorted(groups.items())]
+    was_up = "wall_s" if since_s is not None else "replicas"
+    return [
+        row for row in rows if row["replicas"] or row[was_up] or row["service"] in (wanted or {})
+    ]
 
 
 def no_replica(service: str, user: str, wanted: int) -> Json:
@@ -64,9 +72,11 @@ def no_replica(service: str, user: str, wanted: int) -> Json:
     return row | {"wanted": wanted}
 
 
-def _row(every: Sequence[Json], now_s: int, wanted: Mapping[str, int]) -> Json:
+def _row(every: Sequence[Json], now_s: int, wanted: Mapping[str, int], since_s: int = 0) -> Json:
     living = [each for each in every if not ChainState(each["state"]).is_over]
-    up = together((_life(each, now_s), _cut(each["served"], now_s)) for each in every)
+    up = together(
+        (_life(each, now_s, since_s), _cut(each["served"], now_s, since_s)) for each in every
+    )
     name, ready = every[0]["service"], [each for each in living if each["stands"] == "ready"]
     ends = [each["next_handover"] for each in living if each["next_handover"]]
     return {
@@ -85,22 +95,25 @@ def _row(every: Sequence[Json], now_s: int, wanted: Mapping[str, int]) -> Json:
     }
 
 
-def _life(replica: Json, now_s: int) -> tuple[int, int] | None:
-    """When it was to serve: from when it was ready first, until its owner or the scaler ended it."""
+def _life(replica: Json, now_s: int, from_s: int) -> tuple[int, int] | None:
+    """When it was to serve: from when it was ready first, until its owner or the scaler ended it; of
+    that the part from ``from_s`` on.
+    """
     served, state = replica["served"], ChainState(replica["state"])
     if not served:
         return None
     ended = state.is_over and not state.is_bad
     ends = [now_s if until_s is None else until_s for _, until_s in served]
-    return served[0][0], max(ends) if ended else now_s
+    since_s, until_s = max(served[0][0], from_s), max(ends) if ended else now_s
+    return (since_s, until_s) if since_s < until_s else None
 
 
-def _cut(served: Sequence[Sequence[int | None]], now_s: int) -> list[tuple[int, int]]:
-    return [
-        (since_s or 0, now_s if until_s is None else until_s)
+def _cut(served: Sequence[Sequence[int | None]], now_s: int, from_s: int) -> list[tuple[int, int]]:
+    spans = [
+        (max(since_s or 0, from_s), now_s if until_s is None else until_s)
         for since_s, until_s in served
-        if (since_s or 0) < (now_s if until_s is None else until_s)
     ]
+    return [span for span in spans if span[0] < span[1]]
 
 
 def in_words(row: Json) -> str:

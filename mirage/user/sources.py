@@ -91,13 +91,17 @@ def find_chains(chain_id: str | None = None) -> tuple[list[Json], str]:
     return reports, " ".join(filter(None, notes))
 
 
-def find_services(reports: Sequence[Json]) -> list[Json]:
-    """A row for each service of several replicas, of the reports that `find_chains` gave."""
+def find_services(reports: Sequence[Json], since_s: int | None = None) -> list[Json]:
+    """A row for each service of several replicas, of the reports that `find_chains` gave.
+
+    ``since_s``: as of `service_rows`.
+    """
     wanted: dict[str, int] = {}
     for name in service_names():
         with suppress(InputError):  # `mirage scale` says what is wrong with it
             wanted |= {name: record.wanted} if (record := read_service(name)) else {}
-    found = service_rows((report.get("replica") for report in reports), int(time.time()), wanted)
+    replicas = (report.get("replica") for report in reports)
+    found = service_rows(replicas, int(time.time()), wanted, since_s)
     asleep = wanted.keys() - {row["service"] for row in found}
     return [*found, *(no_replica(name, me(), wanted[name]) for name in sorted(asleep))]
 

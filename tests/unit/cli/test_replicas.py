@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from mirage.chain.service import (
 )
 from mirage.cli.chain_argument import for_each_replica
 from mirage.cli.main import main
+from mirage.daemon.impact import Impact
 from mirage.errors import InputError
 from mirage.user.chain_names import replicas_of, resolve_chain, resolve_chains
 from mirage.user.scaler import read_state
@@ -180,3 +182,20 @@ def test_an_agent_of_cron_scales_if_it_may_act(
     assert main(["scale", "llm", "1..4", "--scale-on", "echo 2", "--target", "1"]) == 0
     assert main(["agent", "--once", "--mode", mode]) == 0
     assert read_state("llm").load == load
+
+
+def test_the_report_has_a_row_a_service(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = int(time.time())
+    stands = {"service": "llm", "user": "ada", "number": 1, "chain": "chain1", "state": "active"}
+    served = [[now_s - 30 * 86400, now_s - 6 * 86400], [now_s - 5 * 86400, None]]
+    replica = stands | {"stands": "ready", "jobs": [7], "next_handover": now_s, "served": served}
+    monkeypatch.setattr("mirage.cli.report.find_chains", lambda: ([{"replica": replica}], ""))
+    monkeypatch.setattr("mirage.cli.report.read_impact", lambda *_: Impact())
+    assert main(["report", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["by_service"]
+    assert (row["service"], row["ready"], row["wanted"]) == ("llm", 1, 3)
+    assert row["uptime"] == row["uptime_all"] == pytest.approx(6 / 7, abs=1e-3)
+    assert main(["report"]) == 0
+    assert "llm      ada        1       3  85.71%  85.71%" in capsys.readouterr().out

@@ -67,6 +67,17 @@ def test_a_replica_that_failed_is_missed() -> None:
     assert (row["ready"], row["wanted"], row["uptime"], row["uptime_all"]) == (1, 2, 1, 0.5)
 
 
+def test_of_a_period_only_its_time_counts_and_services_that_ended_in_it_are_told() -> None:
+    died = replace(LINK, state=JobState.NODE_FAIL, end_s=NOW - 500)
+    gone = replace(LINK, state=JobState.COMPLETED, end_s=NOW - 600)
+    (row,) = service_rows([replica(1, died), replica(2)], NOW, since_s=NOW - 800)
+    assert (row["wall_s"], row["uptime"], row["uptime_all"]) == (800, 1, 3 / 8)
+    over = replica(1, gone, ChainState.DONE)
+    (row,) = service_rows([over], NOW, since_s=NOW - 800)
+    assert (row["wall_s"], row["uptime"]) == (200, 1)
+    assert not service_rows([over], NOW, since_s=NOW - 600)
+
+
 def test_services_of_two_users_are_two_rows() -> None:
     other = replica_json(replace(CHAIN, user="bea"), [LINK], NOW)
     assert [row["user"] for row in service_rows([replica(1), other], NOW)] == ["ada", "bea"]
