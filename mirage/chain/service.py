@@ -179,10 +179,7 @@ def parse_replica(text: str) -> tuple[str, int]:
 def script_of_replica(text: str) -> tuple[Path, Path]:
     """Of `--replica`: where the service's script lay, and its copy. Raises InputError."""
     name, _ = parse_replica(text)
-    record = read_service(name)
-    if record is None:
-        raise InputError(f"there is no service {name}: `mirage status` lists yours")
-    return Path(record.source), service_folder(name) / _SCRIPT
+    return Path(service_of(name).source), service_folder(name) / _SCRIPT
 
 
 def make_services_folder() -> None:
@@ -220,6 +217,16 @@ def read_service(name: str) -> ServiceRecord | None:
         raise InputError(
             f"{path}: can't be read ({error}): cancel the service, or remove it"
         ) from error
+
+
+def service_of(name: str) -> ServiceRecord:
+    """As `read_service`; InputError: there is none."""
+    record = read_service(name)
+    if record is None:
+        raise InputError(
+            f"there is no service of several replicas called {name}: `mirage status` lists yours"
+        )
+    return record
 
 
 def write_service(record: ServiceRecord, script: bytes | None = None) -> None:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from dataclasses import replace
 
 from mirage.chain.service import (
     MOST_REPLICAS,
+    ScaleRule,
     ServiceRecord,
     living_replicas,
     parse_rule,
+    service_of,
     turn,
     write_service,
 )
 from mirage.errors import InputError
-from mirage.user.replicas import service_of, set_replicas
+from mirage.user.replicas import set_replicas
 from mirage.user.scaler import read_state
 
 _LOAD = ("scale-on", "target", "prometheus", "quiet")
@@ -50,12 +53,7 @@ def run(args: argparse.Namespace) -> int:
             raise InputError(f"--{min(own)} needs a range: mirage scale {record.name} 1..8 ...")
         _show(record)
         return 0
-    text = "0..0" if args.replicas == "0" else args.replicas
-    rule = replace(parse_rule({"replicas": "1"}), least=0, most=0)
-    if text != "0..0":
-        rule = parse_rule({**own, "replicas": text})
-    elif own:
-        raise InputError(f"--{min(own)} needs a range, such as 0..4")
+    rule = _rule(args.replicas, own)
     with turn(record.name):
         write_service(replace(service_of(record.name), rule=rule))
     now = len(living_replicas().get(record.name, []))
@@ -64,6 +62,14 @@ def run(args: argparse.Namespace) -> int:
         print(words)
     _show(service_of(record.name))
     return 0
+
+
+def _rule(replicas: str, own: Mapping[str, str]) -> ScaleRule:
+    if replicas != "0":
+        return parse_rule({**own, "replicas": replicas})
+    if own:
+        raise InputError(f"--{min(own)} needs a range, such as 0..4")
+    return ScaleRule(least=0, most=0)
 
 
 def _show(record: ServiceRecord) -> None:

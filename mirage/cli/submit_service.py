@@ -24,6 +24,7 @@ from mirage.chain.service import (
     parse_replica,
     parse_rule,
     read_service,
+    service_of,
     write_service,
 )
 from mirage.chain.service_bounds import check_bounds
@@ -74,9 +75,7 @@ def _start(chain: PreparedChain, replicas: Sequence[PreparedChain], record: Serv
 
 
 def _add(chain: PreparedChain, name: str, number: int) -> int:
-    record = read_service(name)
-    if record is None:
-        raise InputError(f"there is no service {name}: `mirage status` lists yours")
+    record = service_of(name)
     check_bounds(1, _options(chain))
     each = _replica(chain, name, number, record.rule, max(record.wanted, number))
     print(f"Submitted replica {_words(each.settings, _submit(each))}")

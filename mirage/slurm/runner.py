@@ -148,7 +148,11 @@ def environment(command: str, env: Mapping[str, str] | None = None) -> dict[str,
 
 
 def run_bounded(
-    argv: Sequence[str], env: Mapping[str, str], timeout_s: float, max_bytes: int
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    timeout_s: float,
+    max_bytes: int,
+    cwd: str | None = None,
 ) -> CommandResult:
     """Runs a command in a session of its own, which is killed as a whole if anything goes wrong.
 
@@ -158,7 +162,7 @@ def run_bounded(
     deadline = time.monotonic() + timeout_s
     pipe, null = subprocess.PIPE, subprocess.DEVNULL
     with subprocess.Popen(
-        argv, env=env, stdin=null, stdout=pipe, stderr=pipe, start_new_session=True
+        argv, env=env, cwd=cwd, stdin=null, stdout=pipe, stderr=pipe, start_new_session=True
     ) as process:
         try:
             raw, stderr = _read(argv[0], process, deadline, max_bytes)

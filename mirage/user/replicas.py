@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -14,26 +13,25 @@ from mirage.chain.service import (
     Replica,
     ServiceRecord,
     living_replicas,
-    read_service,
+    service_of,
     turn,
     write_service,
 )
 from mirage.chain.tag import parse_tag
 from mirage.domain import Job, JobState
-from mirage.errors import ClusterError, InputError, MirageError
+from mirage.errors import ClusterError, MirageError
 from mirage.slurm.commands import CommandCluster
+from mirage.slurm.runner import run_bounded
 from mirage.user.ending import end_chains, jobs_of
 from mirage.user.slurm_access import adapter_config
 from mirage.user.steering import Steering
 
 SUBMIT_S = 120
-"""The submission of one replica may take so long."""
+"""The submission of one replica may take so long,"""
+MOST_BYTES = 1 << 20
+"""and print so much."""
 GRACE_S = 300
 """Of a replica that is to end, where its chain does not say: as of a handover."""
-
-
-class PartlyScaled(ClusterError):
-    """Not all replicas could be started or ended."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,18 +51,10 @@ class _Standing:
         return self.is_ready, math.inf if end_s is None else end_s
 
 
-def service_of(name: str) -> ServiceRecord:
-    """InputError: there is none."""
-    record = read_service(name)
-    if record is None:
-        raise InputError(f"there is no service of several replicas called {name}")
-    return record
-
-
 def set_replicas(name: str, wanted: int) -> list[str]:
     """Starts or ends replicas until ``wanted`` are there; says what was done, a sentence each.
 
-    Raises InputError, and PartlyScaled where Slurm refuses one: those before it are started.
+    Raises InputError, and ClusterError where Slurm refuses one: those before it are started.
     """
     service_of(name)
     with turn(name):
@@ -84,7 +74,7 @@ def _start(record: ServiceRecord, living: Sequence[Replica], count: int) -> list
         try:
             said.append(_submit(record, number))
         except MirageError as error:
-            failed = PartlyScaled(
+            failed = ClusterError(
                 f"replica {number} of service {record.name} is not started: {error}"
                 f" {len(living) + len(said)} of {record.wanted} are there."
             )
@@ -95,29 +85,14 @@ def _start(record: ServiceRecord, living: Sequence[Replica], count: int) -> list
 
 def _submit(record: ServiceRecord, number: int) -> str:
     """By a process of its own, in the folder and with the environment of the first submission."""
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "mirage.cli.submit",
-        "--replica",
-        f"{record.name}:{number}",
-    ]
+    replica = ["--replica", f"{record.name}:{number}"]
+    command = [sys.executable, "-P", "-m", "mirage.cli.submit", *replica, *record.words]
     try:
-        done = subprocess.run(
-            [*command, *record.words],
-            cwd=record.cwd,
-            env=record.environ,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=SUBMIT_S,
-        )
+        done = run_bounded(command, record.environ, SUBMIT_S, MOST_BYTES, record.cwd)
+    except TimeoutError as error:
+        raise ClusterError(f"mirage-submit gave no answer within {SUBMIT_S} s.") from error
     except OSError as error:
         raise ClusterError(f"mirage-submit can't run in {record.cwd}: {error}.") from error
-    except subprocess.TimeoutExpired as error:
-        raise ClusterError(f"mirage-submit gave no answer within {SUBMIT_S} s.") from error
     if done.returncode:
         words = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         failed = ClusterError(words[-1].removeprefix("mirage-submit: "))

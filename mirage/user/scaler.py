@@ -9,10 +9,6 @@ from __future__ import annotations
 import json
 import logging
 import math
-import os
-import select
-import signal
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -40,8 +36,9 @@ from mirage.chain.service import (
     service_folder,
     service_names,
 )
-from mirage.errors import MirageError
+from mirage.errors import ClusterNonsense, MirageError
 from mirage.peers import Sparingly
+from mirage.slurm.runner import run_bounded
 from mirage.user.replicas import set_replicas
 from slurm_sim.files import write_whole
 
@@ -52,7 +49,7 @@ APART_S = 1800
 """Looks further apart prove no quiet; cron looks each ten minutes."""
 MEASURE_S = 10
 """A command or a query may take so long."""
-MOST_BYTES, MOST_PRINTED = 1 << 20, 1 << 10
+MOST_BYTES = 1 << 20
 """Of an answer of Prometheus, and of what a command prints."""
 AFTER_FAILURE_S = 600
 """So long after a replica failed no further one is started."""
@@ -167,50 +164,17 @@ def _load(record: ServiceRecord, demand: Demand | None, before: int | None) -> f
 def _of_command(record: ServiceRecord) -> float:
     """The number that the owner's command prints; it and its children have `MEASURE_S`."""
     what = f"--scale-on {record.rule.scale_on!r}"
+    environ = {**record.environ, "MIRAGE_SERVICE": record.name}
+    command = ["/bin/sh", "-c", record.rule.scale_on]
     try:
-        process = subprocess.Popen(
-            ["/bin/sh", "-c", record.rule.scale_on],
-            cwd=record.cwd,
-            env={**record.environ, "MIRAGE_SERVICE": record.name},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-    except OSError as error:
+        done = run_bounded(command, environ, MEASURE_S, MOST_BYTES, record.cwd)
+    except TimeoutError as error:
+        raise NoLoad(f"{what} took longer than {MEASURE_S} s") from error
+    except (OSError, ClusterNonsense) as error:
         raise NoLoad(f"{what}: {error}") from error
-    printed, code = _outcome(process, time.monotonic() + MEASURE_S)
-    if printed is None or code is None:
-        raise NoLoad(f"{what} took longer than {MEASURE_S} s, or printed more than a number")
-    if code:
-        raise NoLoad(f"{what} ended with exit code {code}")
-    return _number(printed.decode(errors="replace"), what)
-
-
-def _outcome(process: subprocess.Popen[bytes], until_s: float) -> tuple[bytes | None, int | None]:
-    """What a process printed, and its exit code; None: not within the time. None of its group stays."""
-    assert process.stdout is not None
-    try:
-        with process.stdout as pipe:
-            printed = _read(pipe.fileno(), until_s)
-        with suppress(subprocess.TimeoutExpired):
-            return printed, process.wait(max(0.0, until_s - time.monotonic()))
-        return printed, None
-    finally:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def _read(pipe: int, until_s: float) -> bytes | None:
-    found = b""
-    while len(found) <= MOST_PRINTED and (left_s := until_s - time.monotonic()) > 0:
-        if not select.select([pipe], [], [], left_s)[0]:
-            return None
-        if not (part := os.read(pipe, MOST_PRINTED)):
-            return found
-        found += part
-    return None
+    if done.returncode:
+        raise NoLoad(f"{what} ended with exit code {done.returncode}")
+    return _number(done.stdout, what)
 
 
 def _number(text: str, what: str) -> float:

@@ -97,6 +97,13 @@ def test_a_service_is_scaled_by_hand_and_by_the_requests_that_wait(site, name):
     until(lambda: len(row_of(site, name)["replicas"]) == 1 == ready(site, name), 60, "one replica")
     until(lambda: len(running(site)) == 1, 60, "the end of the other jobs")
     assert {chain["state"] for chain in status(site, name)["chains"]} == {"active"}
+    shown = site.run(ALICE, "mirage", "history", "--all").stdout
+    assert shown.count("scaled down") == 2
+    site.run(ALICE, "mirage", "scale", name, "1..2", "--scale-on", "echo 2", "--target", "1")
+    site.run(ALICE, "mirage", "agent", "--once")
+    until(lambda: ready(site, name) == 2, 90, "the replica that cron's agent starts")
+    site.run(ALICE, "mirage", "scale", name, "1")
+    until(lambda: len(running(site)) == 1, 60, "the end of the other job")
     site.run(ALICE, "mirage", "scale", name, "0..2", "--quiet=20s")
     folder = site.home(ALICE) / ".mirage" / "services" / name
     agent = site.start(ALICE, "mirage", "agent", "--poll=5", log=site.home(ALICE) / "agent.log")

@@ -6,17 +6,13 @@ from dataclasses import replace
 
 from mirage.daemon.services import in_words, no_replica, replica_json, service_rows
 from mirage.domain import Chain, ChainState, JobState, Link, Mode
+from tests.unit.daemon.test_handover_log import FIRST
 
 NOW = 1_790_000_000
-LINK = Link(
+LINK = replace(
+    FIRST,
     chain_id="chain1",
     user="ada",
-    segment=1,
-    job_id=11,
-    predecessor_id=None,
-    state=JobState.RUNNING,
-    partition="gpu",
-    nodes=1,
     time_limit_s=7200,
     submit_s=NOW - 1000,
     start_s=NOW - 1000,
