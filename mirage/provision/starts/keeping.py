@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,17 +31,26 @@ MOST_ALIKE = 10
 FILE = "queue-{at_s}.csv.gz"
 
 
-def noted(snapshot: Snapshot, since_s: int | None, *, whole: bool) -> list[Row]:
-    """Rows of the jobs that came after ``since_s`` (None: none), or of the whole queue."""
+def noted(
+    snapshot: Snapshot,
+    since_s: int | None,
+    *,
+    whole: bool,
+    plans_s: Mapping[str, int | None] | None = None,
+) -> list[Row]:
+    """Rows of the jobs that came after ``since_s`` (None: none), or of the whole queue.
+
+    ``plans_s``: by `job_key`, the first plan of each new job that was seen to wait.
+    """
 
     def is_new(job: Job) -> bool:
-        return since_s is not None and since_s < (job.eligible_s or job.submit_s) <= snapshot.at_s
+        return _is_new(job, since_s, snapshot.at_s)
 
     def is_wanted(job: Job) -> bool:
         return is_new(job) or (whole and competes(job))
 
     rows = [
-        _row(job, row, snapshot.at_s, is_new=is_new(job))
+        _row(job, row, snapshot.at_s, plans_s or {}, is_new=is_new(job))
         for job, row in rows_of(snapshot, is_wanted)
     ]
     return list(_thinned(rows))
@@ -65,9 +74,21 @@ def starts_of(records: Iterable[Job]) -> dict[str, int]:
     return starts
 
 
-def _row(job: Job, columns: dict[str, float], at_s: int, *, is_new: bool) -> Row:
+def _is_new(job: Job, since_s: int | None, at_s: int) -> bool:
+    return since_s is not None and since_s < (job.eligible_s or job.submit_s) <= at_s
+
+
+def _row(
+    job: Job,
+    columns: dict[str, float],
+    at_s: int,
+    plans_s: Mapping[str, int | None],
+    *,
+    is_new: bool,
+) -> Row:
     """A new job counts as looked at when it became eligible, whether it has started or not: else the
-    age of 0 would tell that it started soon.
+    age of 0 would tell that it started soon. Its plan is the first one; of a job that was never
+    seen to wait it is its start.
     """
     has_started = job.start_s is not None and job.state.has_nodes
     eligible_s = job.submit_s if job.eligible_s is None else job.eligible_s
@@ -76,7 +97,9 @@ def _row(job: Job, columns: dict[str, float], at_s: int, *, is_new: bool) -> Row
         "submit_time": job.submit_s,
         "eligible_time": eligible_s,
         "start_time": job.start_s if has_started else None,
-        "planned_time": None if has_started else job.planned_s,
+        "planned_time": plans_s.get(job_key(job), job.start_s if has_started else job.planned_s)
+        if is_new
+        else job.planned_s,
         "job_unique_id": job_key(job),
         "account_id": job.account,
         "partition_id": first_partition(job),
@@ -110,19 +133,29 @@ class QueueKeeper:
     _rows: list[Row] = field(default_factory=list)
     _last_s: int | None = None
     _whole_s: int | None = None
+    _plans_s: dict[str, int | None] = field(default_factory=dict)
+    """First plans of the jobs that are new since the last note."""
 
     def note(self, snapshot: Snapshot) -> None:
         """A failure to write is logged, and the cycle goes on."""
         if self._whole_s is None:
             self._whole_s = newest_s(self.folder)
+        self._see_plans(snapshot)
         is_due = snapshot.at_s - self._whole_s >= EVERY_S
         if not is_due and self._last_s and snapshot.at_s - self._last_s < NEW_EVERY_S:
             return
-        self._rows += noted(snapshot, self._last_s, whole=is_due)
+        self._rows += noted(snapshot, self._last_s, whole=is_due, plans_s=self._plans_s)
+        self._plans_s = {}
         self._last_s = snapshot.at_s
         if is_due:
             self._whole_s = snapshot.at_s
             self._write(snapshot.at_s)
+
+    def _see_plans(self, snapshot: Snapshot) -> None:
+        for job in snapshot.jobs:
+            if competes(job) and _is_new(job, self._last_s, snapshot.at_s):
+                key = job_key(job)
+                self._plans_s[key] = self._plans_s.get(key) or job.planned_s
 
     def _write(self, at_s: int) -> None:
         from mirage.provision.starts.queue_log import write_queue_log

@@ -64,6 +64,22 @@ def test_age_does_not_tell_which_new_job_has_started(tmp_path: Path):
     assert [row["poll_time"] - row["submit_time"] for row in rows] == [0, 0]
 
 
+def test_a_new_jobs_plan_is_the_first_one_whether_it_has_started_or_not(tmp_path: Path):
+    times = {"submit_s": NOW + 100, "eligible_s": NOW + 100}
+    first, later = job(3, planned_s=NOW + 7000, **times), job(4, planned_s=NOW + 9000, **times)
+    started = replace(first, state=JobState.RUNNING, start_s=NOW + 600, planned_s=None)
+    quick = job(5, state=JobState.RUNNING, start_s=NOW + 130, **times)
+    keeper = QueueKeeper(folder=tmp_path)
+    keeper.note(look(job(1)))
+    keeper.note(look(first, later, at_s=NOW + 160))
+    later = replace(later, planned_s=NOW + 12_000)
+    keeper.note(look(started, quick, later, at_s=NOW + HOUR_S))
+    keeper.note(look(later, at_s=NOW + 4 * HOUR_S))
+    log = read_queue_log(kept_files(tmp_path)[-1:])
+    plans = dict(zip(log.keys.tolist()[:3], (log.planned_s - NOW).tolist()[:3], strict=True))
+    assert plans == {"3": 7000, "4": 9000, "5": 130}
+
+
 def test_of_identical_jobs_some_are_noted_and_old_files_go(tmp_path: Path):
     keeper = QueueKeeper(folder=tmp_path)
     keeper.note(look(*(job(number) for number in range(1, 101))))
