@@ -263,10 +263,12 @@ def _add_publish(parser: argparse.ArgumentParser) -> None:
 
 def _publish(args: argparse.Namespace) -> int:
     from mirage.daemon.scheduler import run_forever
+    from mirage.provision.starts.learnt import Learnt
     from mirage.routing.publish import Publisher, agents_of
     from mirage.slurm.commands import CommandCluster
     from mirage.slurm.runner import Runner
     from mirage.slurm.survey import Survey
+    from mirage.user.waits_folder import waits_folders
 
     if not (args.model or args.partitions):
         raise InputError("give --partitions A,B, to which jobs may go, or --model DIR.")
@@ -283,6 +285,7 @@ def _publish(args: argparse.Namespace) -> int:
         runner=runner,
         valid_s=args.valid,
         accounting=cluster.accounting,
+        learned=Learnt(folders=waits_folders(), warn=errors.print).waits,
         describe=Survey(runner).cluster,
     )
     if not args.every:

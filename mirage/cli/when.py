@@ -234,14 +234,10 @@ def _sources() -> StartSources:
 
 def learned_here() -> Any:
     """What one's own agent learnt, else what the site's service did; None: nothing yet."""
+    from mirage.provision.starts.learnt import Learnt
     from mirage.user.waits_folder import waits_folders
 
-    for folder in waits_folders():
-        if (folder / "recipe.toml").is_file():
-            from mirage.provision.starts.learned_folder import read_learned
-
-            return read_learned(folder)[0]
-    return None
+    return Learnt(folders=waits_folders()).waits()
 
 
 def _record(found: StartAnswer, before: float | None) -> Json:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from mirage.chain.tag import anywhere_in, parse_tag
 from mirage.daemon.observers import Observer
@@ -19,6 +20,9 @@ from mirage.provision.starts.finish import Finish, Speeds, worthwhile
 from mirage.provision.starts.forecaster import QueueView, forecast_job
 from mirage.slurm.resources import NodeUse
 from slurm_sim.seconds import DAY_S
+
+if TYPE_CHECKING:  # numpy takes its time to import
+    from mirage.provision.starts.walk import LearnedWaits
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +38,8 @@ class Anywhere(Observer):
     nodes: Callable[[], Sequence[NodeUse]]
     accounting: Callable[[int, int], Sequence[Job]]
     set_partition: Callable[[int, str], None]
+    learned: Callable[[], LearnedWaits | None] = lambda: None
+    """What the nights learnt of this site's waits; None: nothing yet, like jobs count."""
     _seen: Snapshot | None = field(default=None, init=False)
 
     def queue_read(self, snapshot: Snapshot) -> None:
@@ -53,8 +59,9 @@ class Anywhere(Observer):
 
     def _kept(self, job: Job, names: Sequence[str], seen: Snapshot) -> list[str]:
         """All, where a wait is not known."""
-        records = self.accounting(seen.at_s - RECORDS_S, seen.at_s)
-        view = QueueView(snapshot=seen, user=job.user, records=records)
+        learned = self.learned()
+        records = () if learned else self.accounting(seen.at_s - RECORDS_S, seen.at_s)
+        view = QueueView(snapshot=seen, user=job.user, records=records, learned=learned)
         nodes = self.nodes()
         speeds = {
             name: self.speeds.of(name, {n.gpu_type for n in nodes if name in n.partitions})

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mirage.chain.folder import chains_folder
 from mirage.config import Config, DaemonConfig
@@ -40,6 +41,7 @@ from mirage.provision.policies.heuristics import Reactive, Timer
 from mirage.provision.policies.registry import make_policy
 from mirage.provision.policies.reloading import Reloading
 from mirage.provision.starts.finish import read_speeds
+from mirage.provision.starts.learnt import Learnt
 from mirage.slurm.adapter import connect
 from mirage.slurm.commands import CommandCluster
 from mirage.slurm.resources import read_node_use
@@ -48,6 +50,9 @@ from mirage.store.exclusive import exclusive
 from mirage.store.journal import Journal
 from mirage.store.places import file_in, note_look, once_file
 from mirage.store.repository import SqlStore
+
+if TYPE_CHECKING:  # numpy takes its time to import
+    from mirage.provision.starts.walk import LearnedWaits
 
 log = logging.getLogger(__name__)
 
@@ -248,7 +253,7 @@ class _Service:
             self._options.acting.mode,
             lambda: policy.model if isinstance(policy, Reloading) else None,
         )
-        table = routing_table(self._config)
+        table = routing_table(self._config, self._learnt.waits)
         some = (
             table,
             self._anywhere,
@@ -272,7 +277,14 @@ class _Service:
             nodes=lambda: read_node_use(runner),
             accounting=cluster.accounting,
             set_partition=cluster.set_partition,
+            learned=self._learnt.waits,
         )
+
+    @cached_property
+    def _learnt(self) -> Learnt:
+        """Its own, else that of the site's service."""
+        places = (self._options.journal.path.parent, Path(DaemonConfig.socket).parent)
+        return Learnt(folders=[each / LEARNT for each in places], warn=log.warning)
 
     @cached_property
     def _waits(self) -> QueueLogs | None:
@@ -327,9 +339,11 @@ class _Service:
         return DriftAlarm(self._audit_summary, self._observers)
 
 
-def routing_table(config: Config) -> RoutingTable | None:
-    """What gives the job_submit plugin each cycle's state; None: no routing is configured. Raises
-    InputError.
+def routing_table(
+    config: Config, learned: Callable[[], LearnedWaits | None] = lambda: None
+) -> RoutingTable | None:
+    """What gives the job_submit plugin each cycle's state; None: no routing is configured.
+    ``learned``: what the nights learnt of waits. Raises InputError.
     """
     if not (config.routing.model or config.routing.partitions):
         return None
@@ -344,6 +358,7 @@ def routing_table(config: Config) -> RoutingTable | None:
         runner=runner,
         valid_s=state_valid_s(config),
         accounting=CommandCluster(runner).accounting,
+        learned=learned,
         describe=Survey(runner).cluster,
     )
     return RoutingTable(publisher.publish)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mirage.domain import Job, Snapshot
 from mirage.errors import ClusterError, InputError
@@ -25,6 +26,9 @@ from mirage.slurm.runner import Runner
 from slurm_sim import JobSpec
 from slurm_sim.config import ClusterConfig
 from slurm_sim.seconds import DAY_S, HOUR_S
+
+if TYPE_CHECKING:  # numpy takes its time to import
+    from mirage.provision.starts.walk import LearnedWaits
 
 NODES, LIMITS_S = (1, 4), (HOUR_S, DAY_S, 7 * DAY_S)
 """Sizes and limits of jobs for which waits are forecast; of nodes also all of a partition."""
@@ -63,6 +67,8 @@ class Publisher:
     valid_s: int
     accounting: Callable[[int, int], Sequence[Job]]
     """Records of a time; the site's recent waits."""
+    learned: Callable[[], LearnedWaits | None] = lambda: None
+    """What the nights learnt of this site's waits; None: nothing yet, like jobs count."""
     describe: Callable[[], ClusterConfig] | None = None
     """The cluster, for agents: they see Slurm's own plan."""
     _records: Sequence[Job] = field(default=(), init=False)
@@ -82,7 +88,9 @@ class Publisher:
         """Writes the state and, before it, the agents if they are not there. Raises ClusterError,
         InputError.
         """
-        view = QueueView(snapshot=snapshot, user="", records=self._recent(snapshot.at_s))
+        learned = self.learned()
+        records = () if learned else self._recent(snapshot.at_s)
+        view = QueueView(snapshot=snapshot, user="", records=records, learned=learned)
         nodes = read_node_use(self.runner)
         places = tuple(places_in(self.partitions, view, nodes))
         kinds = [agent.kind for agent in self.agents]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from mirage.domain import Job, Snapshot
 from mirage.provision.starts.at_once import at_once
 from mirage.provision.starts.forecast import JobShape, StartForecast
-from mirage.provision.starts.queue_rows import Row, first_partition, rows_of
+from mirage.provision.starts.queue_rows import Row, competes, first_partition, rows_of
 from mirage.provision.starts.slurms_plan import forecast_from_plan
 
 if TYPE_CHECKING:  # numpy takes a fifth of a second to import
@@ -87,6 +87,11 @@ def _by_trees(job: Job, view: QueueView, learned: LearnedWaits) -> StartForecast
     from mirage.provision.starts.walk import LEVELS
 
     now_s = view.snapshot.at_s
+    if not competes(job):  # as if it entered the queue now
+        priority = job.priority or fresh_priority(job, view.snapshot)
+        job = replace(
+            job, reason="Priority", has_zero_priority=False, eligible_s=now_s, priority=priority
+        )
     since_s = job.submit_s if job.eligible_s is None else job.eligible_s
     values = row_of(job, view.snapshot) | time_features(now_s, job.submit_s, since_s)
     row = np.array([[values[name] for name in FEATURES]], dtype=np.float32)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from mirage.domain import Job, JobState, Snapshot
 from mirage.errors import ClusterUnavailable, InputError
 from mirage.provision.starts.finish import Finish, Speeds, read_speeds, worthwhile
 from mirage.slurm.resources import NodeUse
+from tests.queue_logs import SameWait
 
 NOW_S, HOUR = 1_700_000_000, 3600
 TAG = "mirage/1 chain=k3m9pq2xha seg=2/9 pred=7 mode=train ei=1 eo=1"
@@ -58,7 +60,13 @@ def like_jobs(wait_h: dict[str, float]) -> list[Job]:
 
 
 def placed(
-    asked: Job, *, fast_h: float, slow_speed: float, left_h: float = 0, fails: bool = False
+    asked: Job,
+    *,
+    fast_h: float,
+    slow_speed: float,
+    left_h: float = 0,
+    fails: bool = False,
+    learned: Any = None,
 ) -> list[tuple[int, str]]:
     """What was changed; waits: so many hours in `fast`, 0.1 in `slow`."""
     done: list[tuple[int, str]] = []
@@ -73,6 +81,7 @@ def placed(
         nodes=lambda: NODES,
         accounting=accounting,
         set_partition=lambda job_id, names: done.append((job_id, names)),
+        learned=lambda: learned,
     )
     start_s = NOW_S - round((10 - left_h) * HOUR)
     before = job(7, "fast", JobState.RUNNING, start_s=start_s, node_names=("n1",))
@@ -101,6 +110,15 @@ def test_only_partitions_that_its_owner_named_are_taken_out(named: str, waits_in
 
 def test_where_something_fails_it_stays_in_all() -> None:
     assert placed(link(), fast_h=5, slow_speed=0.5, left_h=6, fails=True) == []
+
+
+def test_what_the_nights_learnt_goes_before_like_jobs_and_needs_no_accounting() -> None:
+    learnt = SameWait(5 * HOUR)
+    assert placed(link(), fast_h=9, slow_speed=0.5, left_h=6, fails=True, learned=learnt) == [
+        (8, "fast")
+    ]
+    assert [(row["eligible_s"], row["age_s"]) for row in learnt.asked] == [(0, 9 * HOUR)] * 2
+    assert placed(link(), fast_h=5, slow_speed=0.5, left_h=4, learned=SameWait(5 * HOUR)) == []
 
 
 def test_a_place_is_kept_unless_one_where_nothing_is_waited_for_is_sooner() -> None:

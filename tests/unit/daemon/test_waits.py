@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import io
 import json
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from mirage.apps import learning_waits
-from mirage.config import AdapterConfig
+from mirage.config import AdapterConfig, Config, DaemonConfig, RoutingConfig
+from mirage.daemon.anywhere import Anywhere
+from mirage.daemon.app import ServiceOptions, _Service
+from mirage.daemon.observers import RoutingTable
+from mirage.daemon.restraint import Acting
 from mirage.daemon.waits import KEPT, LEARNT, QueueLogs
-from mirage.domain import ClusterNode, Job, JobState, Snapshot
+from mirage.domain import ActingMode, ClusterNode, Job, JobState, Snapshot
 from mirage.provision.starts.keeping import QueueKeeper, job_key, kept_files, noted, starts_of
-from mirage.provision.starts.learned_folder import read_learned
+from mirage.provision.starts.learned_folder import read_learned, write_learned
+from mirage.provision.starts.learnt import Learnt
 from mirage.provision.starts.queue_log import read_queue_log, with_starts
+from mirage.provision.starts.walk import LearnedWaits
+from mirage.store.journal import Journal
 from slurm_sim.seconds import DAY_S, HOUR_S
-from tests.queue_logs import FIRST_S, write_log
+from tests.queue_logs import FIRST_S, learned_waits, write_log
 
 NOW = 1_764_288_000
 
@@ -145,3 +153,51 @@ def test_a_restart_publishes_what_was_learnt(tmp_path: Path):
     (tmp_path / LEARNT / "recipe.toml").write_text("x")
     logs(tmp_path, []).queue_read(look(job(1)))
     assert (tmp_path / "run" / LEARNT / "recipe.toml").is_file()
+
+
+def test_what_a_night_learnt_is_read_again_and_a_broken_one_is_told_once(tmp_path: Path):
+    said: list[str] = []
+    own, site = tmp_path / "own", tmp_path / "site"
+    learnt = Learnt(folders=[own, site], warn=said.append)
+    assert learnt.waits() is None
+    waits = learned_waits(tmp_path)
+    write_learned(site, waits, 1000, NOW)
+    first = learnt.waits()
+    assert first is not None
+    assert learnt.waits() is first
+    write_learned(own, waits, 1000, NOW)
+    again = learnt.waits()
+    assert again is not None
+    assert again is not first
+    write_learned(own, waits, 1000, NOW + 1)
+    (own / "jobs.safetensors").write_bytes(b"{}")
+    assert [learnt.waits(), learnt.waits()] == [None, None]
+    assert len(said) == 1
+    assert "changed since it was written" in said[0]
+
+
+def test_the_service_gives_what_was_learnt_to_the_plugins_table_and_to_anywhere(tmp_path: Path):
+    speeds = tmp_path / "speeds.toml"
+    speeds.write_text("v100 = 0.5\n")
+    config = Config(
+        daemon=DaemonConfig(store=f"sqlite:///{tmp_path}/mirage.db"),
+        routing=RoutingConfig(partitions="gpu", speeds=str(speeds)),
+    )
+    journal = Journal(path=tmp_path / "audit.jsonl", max_bytes=1 << 20, max_age_s=DAY_S, keep=1)
+    options = ServiceOptions(
+        config=config,
+        acting=Acting(mode=ActingMode.OBSERVE),
+        journal=journal,
+        only_user=None,
+        socket="",
+        open_page=None,
+        once=True,
+    )
+    write_learned(tmp_path / LEARNT, learned_waits(tmp_path), 1000, NOW)
+    with ExitStack() as stack:
+        observers = {type(each): each for each in _Service(options, stack)._observers}
+        anywhere: Any = observers[Anywhere]
+        table: Any = observers[RoutingTable]
+        learned = anywhere.learned()
+        assert isinstance(learned, LearnedWaits)
+        assert table.publish.__self__.learned() is learned

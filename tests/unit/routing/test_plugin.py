@@ -27,6 +27,7 @@ from mirage.slurm.resources import NodeUse, parse_node_use
 from mirage.slurm.runner import CommandResult, Runner
 from slurm_sim import ClusterConfig, NodeSpec, Params, Partition
 from slurm_sim.config import SelectType
+from tests.queue_logs import SameWait
 from tests.routing_tables import NOW_S, random_agent
 from tests.unit.routing.test_lua import needed
 
@@ -362,6 +363,14 @@ def test_it_publishes_places_without_agents(tmp_path: Path, snapshot: Snapshot) 
         publisher_in(tmp_path, partitions=("none",)).publish(snapshot)
     with pytest.raises(InputError, match="no partitions"):
         publisher_in(tmp_path)
+
+
+def test_places_are_by_what_the_nights_learnt(tmp_path: Path, snapshot: Snapshot) -> None:
+    learned = SameWait(4321.0)
+    publisher_in(tmp_path, partitions=("A100", "V100"), learned=lambda: learned).publish(snapshot)
+    asked = Demand(nodes=1, gpus=8, limit_s=HOUR)
+    table, _ = read_state(tmp_path / STATE)
+    assert [place.wait_s(asked) for place in table.places] == [4321, 4321]
 
 
 def test_agents_are_given_slurms_plan(tmp_path: Path, agents: tuple, snapshot: Snapshot) -> None:
