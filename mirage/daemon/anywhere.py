@@ -69,7 +69,7 @@ class Anywhere(Observer):
         }
         found = []
         for name in names:
-            forecast = forecast_job(replace(job, partition=name), view)
+            forecast = forecast_job(replace(job, partition=name, planned_s=None), view)
             if forecast is None or job.time_limit_s is None:
                 return list(names)
             left_s = _left_s(job, seen)

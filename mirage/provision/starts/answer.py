@@ -16,7 +16,7 @@ from mirage.ports import Cluster
 from mirage.provision.starts.forecast import JobShape, StartForecast
 from mirage.provision.starts.forecaster import QueueView, forecast_job, new_job
 from mirage.provision.starts.options import shape_of
-from mirage.provision.starts.slurms_plan import PLAN
+from mirage.provision.starts.slurms_plan import PLAN, TREES_AND_PLAN
 from mirage.provision.starts.words import ahead_words, reason_words
 from mirage.reasons import ReasonKind, kind_of
 from mirage.slurm.agreement import RESERVED, of_records, of_snapshot, says_reserved
@@ -98,7 +98,10 @@ class StartSources:
         shape = shape_of(question.options, self._live)
         _check(shape, self._live)
         found = [ShapeForecast(shape, self._of(shape, plan.start_s))]
-        if found[0].forecast.method != PLAN:  # that has no plans of the others
+        if found[0].forecast.method not in (
+            PLAN,
+            TREES_AND_PLAN,
+        ):  # that has no plans of the others
             found += [ShapeForecast(each, self._of(each)) for each in _beside(shape, self._live)]
         return StartAnswer(
             at_s=snapshot.at_s,

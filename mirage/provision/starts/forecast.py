@@ -72,7 +72,7 @@ class StartForecast:
     wait_s: tuple[float, float, float]
     """p10, p50, p90; seconds."""
     method: str
-    """What it comes from: `trees`, `like jobs`, `Slurm's plan`."""
+    """What it comes from: `trees`, `trees and Slurm's plan`, `like jobs`, `Slurm's plan`."""
     reason: str
     """One sentence for people."""
     law: tuple[tuple[float, float], ...] = ()

@@ -10,7 +10,7 @@ from mirage.domain import Job, Snapshot
 from mirage.provision.starts.at_once import at_once
 from mirage.provision.starts.forecast import JobShape, StartForecast
 from mirage.provision.starts.queue_rows import Row, competes, first_partition, rows_of
-from mirage.provision.starts.slurms_plan import forecast_from_plan
+from mirage.provision.starts.slurms_plan import TREES_AND_PLAN, forecast_from_plan
 
 if TYPE_CHECKING:  # numpy takes a fifth of a second to import
     from mirage.provision.starts.walk import LearnedWaits
@@ -83,7 +83,7 @@ def fresh_priority(job: Job, snapshot: Snapshot) -> int:
 def _by_trees(job: Job, view: QueueView, learned: LearnedWaits) -> StartForecast:
     import numpy as np
 
-    from mirage.provision.starts.queue_log import FEATURES, time_features
+    from mirage.provision.starts.queue_log import FEATURES, planned_log, time_features
     from mirage.provision.starts.walk import LEVELS
 
     now_s = view.snapshot.at_s
@@ -94,14 +94,18 @@ def _by_trees(job: Job, view: QueueView, learned: LearnedWaits) -> StartForecast
         )
     since_s = job.submit_s if job.eligible_s is None else job.eligible_s
     values = row_of(job, view.snapshot) | time_features(now_s, job.submit_s, since_s)
+    values["planned_log"] = np.nan if job.planned_s is None else planned_log(job.planned_s - now_s)
+    by_plan = learned.planned if job.planned_s is not None else None
+    learned = by_plan or learned
     row = np.array([[values[name] for name in FEATURES]], dtype=np.float32)
     law = dict(zip(LEVELS, np.exp(learned.logs(row)[0]).tolist(), strict=True))
-    reason = f"so by what jobs waited that stood alike in this queue; the range is checked on {learned.judged} waits"
+    alike = "had such a plan of Slurm in such a queue" if by_plan else "stood alike in this queue"
+    reason = f"so by what jobs waited that {alike}; the range is checked on {learned.judged} waits"
     if learned.has_drifted:
         reason += ", and wider since the last days were missed"
     return StartForecast(
         wait_s=(law[0.1], law[0.5], law[0.9]),
-        method="trees",
+        method=TREES_AND_PLAN if by_plan else "trees",
         reason=reason,
         law=tuple(law.items()),
     )

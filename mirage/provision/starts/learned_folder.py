@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from mirage.models.folder import check_folder, write_folder
 from mirage.models.recipe import About, Recipe
@@ -17,6 +17,8 @@ from mirage.provision.starts.wait_trees import SEED, WaitTrees
 from mirage.provision.starts.walk import LEVELS, LearnedWaits, Walk
 
 BURSTS, JOBS = "bursts.safetensors", "jobs.safetensors"
+PLANNED = "planned-"
+"""Before the names of the trees of jobs with a plan."""
 METHOD = "wait-trees"
 
 
@@ -32,10 +34,16 @@ class WaitsAbout(About):
     judged: int
     covered: float
     """-1: too few waits were judged."""
+    planned_errors: tuple[float, ...] = ()
+    """The same of jobs with a plan of Slurm; empty: too few had one."""
+    planned_judged: int = 0
+    planned_covered: float = -1.0
 
     def problem(self) -> str:
-        is_law = len(self.errors) == len(LEVELS) and list(self.errors) == sorted(self.errors)
-        return "" if is_law else f"errors: expected {len(LEVELS)} rising numbers, got {self.errors}"
+        for errors in (self.errors, self.planned_errors or self.errors):
+            if len(errors) != len(LEVELS) or list(errors) != sorted(errors):
+                return f"errors: expected {len(LEVELS)} rising numbers, got {errors}"
+        return ""
 
 
 @dataclass(frozen=True)
@@ -44,15 +52,30 @@ class _Weights:
     name: str = METHOD
 
     def write(self, folder: Path) -> None:
-        self.learned.trees.of_bursts.save(folder / BURSTS)
-        self.learned.trees.of_jobs.save(folder / JOBS)
+        parts = {"": self.learned, PLANNED: self.learned.planned}
+        for prefix, learned in parts.items():
+            if learned is not None:
+                learned.trees.of_bursts.save(folder / f"{prefix}{BURSTS}")
+                learned.trees.of_jobs.save(folder / f"{prefix}{JOBS}")
 
 
 def write_learned(folder: Path, learned: LearnedWaits, rows: int, now_s: int) -> None:
     """Raises InputError, MirageError."""
-    covered = -1.0 if learned.covered is None else learned.covered
+    planned = learned.planned
+    of_plans: dict[str, Any] = {}
+    if planned is not None:
+        of_plans = {
+            "planned_errors": planned.errors,
+            "planned_judged": planned.judged,
+            "planned_covered": _shown(planned.covered),
+        }
     about = WaitsAbout(
-        learnt_s=now_s, rows=rows, errors=learned.errors, judged=learned.judged, covered=covered
+        learnt_s=now_s,
+        rows=rows,
+        errors=learned.errors,
+        judged=learned.judged,
+        covered=_shown(learned.covered),
+        **of_plans,
     )
     libraries = {name: version(name) for name in ("numpy", "xgboost")}
     recipe = Recipe(
@@ -74,12 +97,36 @@ def read_learned(folder: Path) -> tuple[LearnedWaits, WaitsAbout]:
     """Raises InputError."""
     recipe = check_folder(folder, system=WaitsAbout.SYSTEM, method=METHOD)
     about = WaitsAbout.of(recipe, folder)
-    parts = [BoostedTrees.load(folder / name, len(FEATURES), 1) for name in (BURSTS, JOBS)]
-    covered = None if about.covered < 0 else about.covered
+    planned = None
+    if about.planned_errors:
+        planned = LearnedWaits(
+            trees=_trees(folder, PLANNED),
+            errors=about.planned_errors,
+            judged=about.planned_judged,
+            covered=_read(about.planned_covered),
+        )
     learned = LearnedWaits(
-        trees=WaitTrees(*parts), errors=about.errors, judged=about.judged, covered=covered
+        trees=_trees(folder, ""),
+        errors=about.errors,
+        judged=about.judged,
+        covered=_read(about.covered),
+        planned=planned,
     )
     return learned, about
+
+
+def _trees(folder: Path, prefix: str) -> WaitTrees:
+    names = (f"{prefix}{BURSTS}", f"{prefix}{JOBS}")
+    of_bursts, of_jobs = (BoostedTrees.load(folder / name, len(FEATURES), 1) for name in names)
+    return WaitTrees(of_bursts, of_jobs, by_plan=bool(prefix))
+
+
+def _shown(covered: float | None) -> float:
+    return -1.0 if covered is None else covered
+
+
+def _read(covered: float) -> float | None:
+    return None if covered < 0 else covered
 
 
 def learn_from_kept(

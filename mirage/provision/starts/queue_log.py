@@ -42,8 +42,8 @@ HEAD = (
 """Of these ``start_time`` may be empty (not known), and ``planned_time`` (Slurm's own plan)."""
 COLUMNS = (*HEAD, *OWN, *AHEAD)
 NEEDED = ("poll_time", "submit_time", "job_unique_id", "account_id", "partition_id")
-FEATURES = (*OWN, *AHEAD, "age_s", "eligible_s", "hour", "weekday")
-"""What forecasts are made of. NaN: not known."""
+FEATURES = (*OWN, *AHEAD, "age_s", "eligible_s", "hour", "weekday", "planned_log")
+"""What forecasts are made of. NaN: not known. The last one is of Slurm's plan: log(1 + seconds)."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -139,10 +139,12 @@ def _log_of(frame: DataFrame) -> QueueLog:
     values = {name: _numbers(frame, name) for name in (*OWN, *AHEAD)} | time_features(
         poll_s, submit_s, np.where(np.isfinite(eligible_s), eligible_s, submit_s)
     )
+    planned_s = _numbers(frame, "planned_time")
+    values["planned_log"] = planned_log(planned_s - poll_s)
     return QueueLog(
         poll_s=poll_s,
         start_s=_numbers(frame, "start_time"),
-        planned_s=_numbers(frame, "planned_time"),
+        planned_s=planned_s,
         keys=frame["job_unique_id"].to_numpy(dtype=object),
         accounts=frame["account_id"].fillna("").to_numpy(dtype=object),
         partitions=frame["partition_id"].fillna("").to_numpy(dtype=object),
@@ -158,6 +160,11 @@ def time_features(poll_s: Any, submit_s: Any, eligible_s: Any) -> dict[str, Any]
         "hour": poll_s % DAY_S // HOUR_S,
         "weekday": (poll_s // DAY_S + 4) % 7,
     }
+
+
+def planned_log(wait_s: Any) -> Any:
+    """Of the planned wait in seconds; a plan that has passed is one of now."""
+    return np.log1p(np.maximum(wait_s, 0.0))
 
 
 def _add_counts(frame: DataFrame) -> None:

@@ -71,11 +71,17 @@ class _Method:
 
 
 def score_log(
-    log: QueueLog, begin_s: float, end_s: float, progress: Callable[[int], None] = lambda _: None
+    log: QueueLog,
+    begin_s: float,
+    end_s: float,
+    progress: Callable[[int], None] = lambda _: None,
+    asked: QueueLog | None = None,
 ) -> WaitsFound:
-    """Of all rows of looks in [begin_s, end_s) whose start is known."""
+    """Of all rows of looks in [begin_s, end_s) whose start is known; ``asked``: of these in place of
+    the log's.
+    """
     methods, found, silent = _methods(log), list[tuple[str, QueueLog, dict[str, Floats]]](), 0
-    for number, today in enumerate(_days(log, begin_s, end_s), start=1):
+    for number, today in enumerate(_days(asked or log, begin_s, end_s), start=1):
         now_s = today.poll_s[0]
         past = log.rows((log.poll_s < now_s) & (log.start_s < now_s))
         if len(past) < FEWEST:

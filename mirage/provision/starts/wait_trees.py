@@ -40,25 +40,43 @@ SEED = 1
 class WaitTrees:
     of_bursts: BoostedTrees
     of_jobs: BoostedTrees
+    by_plan: bool = False
+    """Whether they give by how much the wait differs from Slurm's plan."""
 
     def logs(self, features: Vectors) -> Floats:
         """(n, FEATURES) -> (n,): the mean of the logarithm of the wait."""
-        found = [each.predict(features)[:, 0] for each in (self.of_bursts, self.of_jobs)]
-        return np.asarray(np.mean(found, axis=0))
+        found = np.mean([each.predict(features)[:, 0] for each in self._both], axis=0)
+        return np.asarray(found + _planned(features) if self.by_plan else found)
+
+    @property
+    def _both(self) -> tuple[BoostedTrees, BoostedTrees]:
+        return self.of_bursts, self.of_jobs
 
 
-def fit_trees(log: QueueLog, now_s: float) -> WaitTrees | None:
-    """By rows of earlier looks. None: too few of them had started."""
+def fit_trees(log: QueueLog, now_s: float, *, by_plan: bool = False) -> WaitTrees | None:
+    """By rows of earlier looks. ``by_plan``: by those with a plan. None: too few had started."""
+    if by_plan:
+        log = log.rows(np.isfinite(log.planned_s))
     rows = log.rows((log.poll_s < now_s) & (log.poll_s >= now_s - RECENT_DAYS * DAY_S))
     started = rows.start_s < now_s
     if started.sum() < FEWEST:
         return None
     logs = log_wait(np.where(started, rows.wait_s, OPEN * (now_s - rows.poll_s)))
-    few = thinned(rows)
+    few, features = thinned(rows), rows.features
+    if by_plan:
+        logs = logs - _planned(features)
+    else:
+        features = features[:, :-1]
     return WaitTrees(
-        of_bursts=boost_means(rows.features[few], logs[few], OF_BURSTS, SEED),
-        of_jobs=boost_means(rows.features, logs, OF_JOBS, SEED),
+        of_bursts=boost_means(features[few], logs[few], OF_BURSTS, SEED),
+        of_jobs=boost_means(features, logs, OF_JOBS, SEED),
+        by_plan=by_plan,
     )
+
+
+def _planned(features: Vectors) -> Floats:
+    """(n,): logarithm of the planned wait, as of `log_wait`."""
+    return np.clip(features[:, -1].astype(np.float64), np.log(LEAST_S), np.log(MOST_S))
 
 
 def log_wait(wait_s: Floats) -> Floats:

@@ -7,7 +7,8 @@ taken from the days before, each by its own trees (conformal prediction: Vovk, G
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -42,6 +43,8 @@ class LearnedWaits:
     """Past waits that the errors were taken from."""
     covered: float | None
     """Share of the waits of the last days from p10 to p90; None: too few."""
+    planned: LearnedWaits | None = None
+    """The same for jobs with a plan of Slurm; None: the log has too few of them."""
 
     @property
     def has_drifted(self) -> bool:
@@ -49,7 +52,11 @@ class LearnedWaits:
 
     def logs(self, features: Vectors) -> Floats:
         """(n, FEATURES) -> (n, LEVELS): quantiles of the logarithm of the wait."""
-        return np.asarray(self.trees.logs(features)[:, None] + np.array(self.errors))
+        if self.planned is None:
+            return np.asarray(self.trees.logs(features)[:, None] + np.array(self.errors))
+        found, has_plan = replace(self, planned=None).logs(features), np.isfinite(features[:, -1])
+        found[has_plan] = self.planned.logs(features[has_plan])
+        return found
 
 
 @dataclass(eq=False)
@@ -57,11 +64,23 @@ class Walk:
     """Each day's trees are fitted once."""
 
     log: QueueLog
+    by_plan: bool = False
+    """Whether only rows with a plan are learnt from."""
     _fits: dict[int, WaitTrees | None] = field(default_factory=dict)
     _said: dict[int, Floats] = field(default_factory=dict)
 
+    @cached_property
+    def _of_plans(self) -> Walk:
+        return Walk(self.log.rows(np.isfinite(self.log.planned_s)), by_plan=True)
+
     def night(self, now_s: float) -> LearnedWaits | None:
         """What is learnt just before ``now_s``. None: too little is known."""
+        found = self._night(now_s)
+        if found is None or self.by_plan or not len(self._of_plans.log):
+            return found
+        return replace(found, planned=self._of_plans.night(now_s))
+
+    def _night(self, now_s: float) -> LearnedWaits | None:
         trees = self._fit(now_s)
         if trees is None:
             return None
@@ -81,7 +100,7 @@ class Walk:
     def _fit(self, now_s: float) -> WaitTrees | None:
         key = int(now_s)
         if key not in self._fits:
-            self._fits[key] = fit_trees(self.log, now_s)
+            self._fits[key] = fit_trees(self.log, now_s, by_plan=self.by_plan)
         return self._fits[key]
 
     def _errors(self, day: int, now_s: float) -> Floats:

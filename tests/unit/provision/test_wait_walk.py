@@ -7,12 +7,20 @@ from pathlib import Path
 
 import numpy as np
 
+from mirage.provision.starts.learned_folder import read_learned, write_learned
+from mirage.provision.starts.queue_log import Floats, QueueLog, planned_log
 from mirage.provision.starts.queue_scores import score_log
 from mirage.provision.starts.walk import Walk
 from slurm_sim.seconds import DAY_S, HOUR_S
 from tests.queue_logs import FIRST_S, log_of
 
 END_S = FIRST_S + 9 * DAY_S
+
+
+def with_plans(log: QueueLog, planned_s: Floats) -> QueueLog:
+    features = log.features.copy()
+    features[:, -1] = planned_log(planned_s - log.poll_s)
+    return replace(log, planned_s=planned_s, features=features)
 
 
 def test_starts_that_come_later_change_nothing(tmp_path: Path) -> None:
@@ -44,7 +52,29 @@ def test_too_few_starts_teach_nothing(tmp_path: Path) -> None:
 def test_slurms_own_plan_is_a_rule_where_the_log_has_it(tmp_path: Path) -> None:
     log = log_of(tmp_path)
     found = score_log(
-        replace(log, planned_s=log.start_s + HOUR_S), FIRST_S + 7 * DAY_S, FIRST_S + 8 * DAY_S
+        with_plans(log, log.start_s + HOUR_S), FIRST_S + 7 * DAY_S, FIRST_S + 8 * DAY_S
     )
     assert [score.method for score in found.scores][-1] == "3 x squeue --start"
     assert found.scores[-1].covered is not None
+
+
+def test_jobs_with_a_plan_are_forecast_by_what_waits_were_to_it(tmp_path: Path) -> None:
+    plain = log_of(tmp_path)
+    log = with_plans(plain, plain.poll_s + 3 * plain.wait_s)
+    now_s = FIRST_S + 7 * DAY_S
+    learned, before = Walk(log).night(now_s), Walk(plain).night(now_s)
+    assert learned is not None
+    assert before is not None
+    assert learned.planned is not None
+    write_learned(tmp_path / "waits", learned, len(log), int(now_s))
+    again = read_learned(tmp_path / "waits")[0]
+    today = log.rows(log.poll_s >= now_s)
+    logs, truth = again.logs(today.features), np.log(today.wait_s)
+    assert np.array_equal(logs, learned.logs(today.features))
+    without = today.features.copy()
+    without[:, -1] = np.nan
+    assert np.array_equal(again.logs(without), before.logs(without)), "no plan, no change"
+    error, error_before = (
+        np.abs(each[:, 2] - truth).mean() for each in (logs, before.logs(without))
+    )
+    assert error < error_before / 2
