@@ -8,7 +8,8 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -102,14 +103,26 @@ def run(args: argparse.Namespace) -> int:
             _question(args.words).options, args.speeds, reach, learned, as_json=args.json
         )
     sources, before = _sources(), _before(args.before)
-    found = [answer for words in questions for answer in _answers(words, sources)]
+    asked = [one for words in questions for one in _single(words)]
+    if len(asked) == 1:
+        found: list[StartAnswer | Unanswered] = [_answer(asked[0], sources)]
+    else:
+        found = [_attempt(words, sources) for words in asked]
     if args.json:
         records = [_record(each, before) for each in found]
         print(json.dumps(records[0] if len(records) == 1 else records, indent=2))
-        return 0
-    for answer in found:
-        _show(answer, before)
-    return 0
+    else:
+        for each in found:
+            _show(each, before)
+    return 2 if any(isinstance(each, Unanswered) for each in found) else 0
+
+
+@dataclass(kw_only=True)
+class Unanswered:
+    """One of several questions that has no answer."""
+
+    question: str
+    error: str
 
 
 def _lines(file: str) -> list[list[str]]:
@@ -138,14 +151,26 @@ def _before(text: str | None) -> float | None:
         ) from error
 
 
-def _answers(words: Sequence[str], sources: StartSources) -> Iterator[StartAnswer]:
+def _single(words: Sequence[str]) -> list[Sequence[str]]:
+    """Ids of jobs one by one; else the words are one question."""
     if all(_ALMOST_A_JOB.fullmatch(word) for word in words):
-        for word in words:
-            yield sources.of_job(*job_name(word))
-        return
+        return [[word] for word in words]
+    return [words]
+
+
+def _attempt(words: Sequence[str], sources: StartSources) -> StartAnswer | Unanswered:
+    try:
+        return _answer(words, sources)
+    except InputError as error:
+        return Unanswered(question=shlex.join(words), error=str(error))
+
+
+def _answer(words: Sequence[str], sources: StartSources) -> StartAnswer:
+    if _ALMOST_A_JOB.fullmatch(words[0]) and len(words) == 1:
+        return sources.of_job(*job_name(words[0]))
     if jobs := [word for word in words if _JOB.fullmatch(word) and words[0] == word]:
         raise InputError(f"give either job {jobs[0]} or a script and sbatch's options, not both.")
-    yield sources.of_shape(_question(words))
+    return sources.of_shape(_question(words))
 
 
 def job_name(text: str) -> tuple[int, str]:
@@ -240,10 +265,13 @@ def learned_here() -> Any:
     return Learnt(folders=waits_folders()).waits()
 
 
-def _record(found: StartAnswer, before: float | None) -> Json:
+def _record(found: StartAnswer | Unanswered, before: float | None) -> Json:
+    if isinstance(found, Unanswered):
+        return asdict(found)
     return {
         "at": found.at_s,
         "job": found.job_id,
+        "task": found.task,
         "method": found.forecasts[0].forecast.method,
         "ahead": found.ahead,
         "slurm": found.slurm,
@@ -275,7 +303,10 @@ def _chance(found: StartAnswer, before: float | None) -> Json:
     return {"before": round(at_s), "chance_before": round(chance, 2)}
 
 
-def _show(found: StartAnswer, before: float | None) -> None:
+def _show(found: StartAnswer | Unanswered, before: float | None) -> None:
+    if isinstance(found, Unanswered):
+        print(f"mirage when: {found.question}: {found.error}", file=sys.stderr)
+        return
     first = found.forecasts[0]
     low_s, middle_s, high_s = first.forecast.wait_s
     name = f"job {found.job_id}{found.task and '_' + found.task}"

@@ -132,6 +132,32 @@ def test_several_jobs_and_lines_at_once_and_the_chance_until_a_time(slurm, capsy
     assert "Chance of a start before " in capsys.readouterr().out
 
 
+def test_a_question_without_an_answer_costs_the_others_nothing(slurm, capsys, tmp_path):
+    lines = tmp_path / "lines"
+    lines.write_text("13\n14\n-p debug\n")
+    assert cli.main(["when", "--lines", str(lines), "--json"]) == 2
+    started, job, refused = json.loads(capsys.readouterr().out)
+    assert started["question"] == "13"
+    assert "is RUNNING already" in started["error"]
+    assert job["job"] == 14
+    assert job["forecasts"]
+    assert refused["question"] == "-p debug"
+    assert "sbatch refuses" in refused["error"]
+    assert cli.main(["when", "13", "14"]) == 2
+    said = capsys.readouterr()
+    assert "mirage when: 13: job 13 is RUNNING already" in said.err
+    assert "job 14 (2 nodes" in said.out
+
+
+def test_json_names_the_task_of_an_array(slurm, capsys):
+    with slurm.state() as state:
+        waiting = state["jobs"].pop()
+        state["jobs"] += [waiting | {"task": str(task)} for task in (7, 8)]
+    assert cli.main(["when", "14_8", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["job"], found["task"]) == (14, "8")
+
+
 def test_what_the_service_learnt_answers_first(slurm, capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("MIRAGE_SOCKET", str(tmp_path / "run" / "mirage.sock"))
     write_learned(tmp_path / "run" / "waits", learned_waits(tmp_path), 1000, int(time.time()))
