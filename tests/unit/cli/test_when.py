@@ -191,7 +191,7 @@ def test_nothing_starts_that_would_run_into_a_maintenance(slurm, capsys):
     assert cli.main(["when", "-N", "2", "-t", "15"]) == 0
     assert "maint1" not in capsys.readouterr().out
     with slurm.state() as state:
-        state["jobs"][-1]["limit"] = 7200
+        next(job for job in state["jobs"] if job["id"] == 14)["limit"] = 7200
     assert cli.main(["when", "14"]) == 0
     assert "starts in 8 h " in capsys.readouterr().out
 
