@@ -103,8 +103,8 @@ class PendingJob:
 
 @dataclass(kw_only=True)
 class Timers:
-    """What the times of slurmctld's passes depend on. Only a simulation can tell them:
-    `Simulator.timers`.
+    """What the times of slurmctld's passes depend on, but for when it forgets jobs that are over. Only
+    a simulation can tell them: `Simulator.timers`.
     """
 
     start_s: int
