@@ -34,7 +34,7 @@ def test_a_plain_user_is_told_when_a_job_would_start(site):
         assert job["job"] == second
         too_many = site.run(BOB, "mirage", "when", f"-N{nodes + 1}", "-pgpu", check=False)
         assert too_many.returncode == 2
-        assert "could never start" in too_many.stderr
+        assert "sbatch refuses such a job" in too_many.stderr
     finally:
         site.run(ALICE, "scancel", str(first), str(second))
 
