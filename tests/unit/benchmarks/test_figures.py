@@ -180,7 +180,7 @@ def test_a_result_whose_answer_changed_is_untrue_and_loses_its_confirmation(
     (checkout / "code" / "a.py").write_text("a = 3\n")
     commit(checkout)
     (line,) = check.compute_again(checkout, table, ["cost.json"], keep=True)
-    assert line.startswith("cost.json is untrue: [row][answer] is 3, kept 1 (")
+    assert line.startswith("cost.json is not confirmed: [row][answer] is 3, kept 1 (")
     assert check.read(checkout, check.CONFIRMED) == {}
 
 

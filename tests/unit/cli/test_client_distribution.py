@@ -127,7 +127,7 @@ def test_a_service_has_its_address(client: Path, verb: str) -> None:
     assert "there is no service nobodys-service" in said.stderr
 
 
-@pytest.mark.parametrize("verb", ["train", "agent"])
+@pytest.mark.parametrize("verb", ["daemon", "agent"])
 def test_other_verbs_say_what_to_install(client: Path, verb: str) -> None:
     said = run(client, "mirage", verb, "--help")
     assert said.returncode == 2
