@@ -9,6 +9,8 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -648,18 +650,28 @@ def test_an_address_that_is_none_is_told(rig: Rig) -> None:
     assert not endpoint(rig, 1).exists()
 
 
+@contextmanager
+def server_at_the_first_port_of_a_job() -> Iterator[tuple[socket.socket, int]]:
+    """A server on the port that a job tries first, and that job's id."""
+    for job in range(11, 12000):
+        with suppress(OSError):
+            server = socket.create_server(("localhost", 20000 + job))
+            break
+    with server:
+        yield server, job
+
+
 @every_shell
 def test_each_link_may_choose_a_free_port(rig: Rig) -> None:
     health = Health(port=FREE_PORT, path="/health", reached=FREE_PORT, count=1)
     serve(rig, 'exec python3 pages.py "$MIRAGE_PORT"', health=health)
     (rig.root / "pages.py").write_text(PAGES)
     (rig.root / "healthy").touch()
-    taken = 20000 + 11
-    with socket.create_server(("localhost", taken)):
-        rig.start(1, 11)
+    with server_at_the_first_port_of_a_job() as (server, job):
+        rig.start(1, job)
         wait_until(endpoint(rig, 1).exists)
         told = json.loads(endpoint(rig, 1).read_text())
-        assert told["port"] != taken
+        assert told["port"] != server.getsockname()[1]
         assert told["host"] == os.uname().nodename
         assert answers(told["port"])
 
