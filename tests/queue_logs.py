@@ -13,7 +13,7 @@ from mirage.provision.starts.queue_log import (
     read_queue_log,
     write_queue_log,
 )
-from mirage.provision.starts.walk import LEVELS, LearnedWaits, Walk
+from mirage.provision.starts.walk import LEVELS, NightlyWaits, Walk
 from slurm_sim.seconds import DAY_S, HOUR_S
 
 FIRST_S = 1_675_209_600
@@ -53,7 +53,7 @@ class SameWait:
         return np.full((len(rows), len(LEVELS)), np.log(self.wait_s))
 
 
-def learned_waits(folder: Path, days: int = 8) -> LearnedWaits:
+def learned_waits(folder: Path, days: int = 8) -> NightlyWaits:
     """As of the end of a log."""
     found = Walk(log_of(folder, days)).night(FIRST_S + days * DAY_S)
     assert found is not None

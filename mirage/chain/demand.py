@@ -17,7 +17,7 @@ STALE_S = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Demand:
+class ServiceDemand:
     """Counts since the gateway's start; ``open`` and ``waiting`` are now. Times are Unix seconds."""
 
     seen_s: float
@@ -51,15 +51,17 @@ class Demand:
         return (time.time() if now_s is None else now_s) - self.seen_s <= STALE_S
 
 
-def read_demand(service: str) -> Demand | None:
+def read_demand(service: str) -> ServiceDemand | None:
     """None: no gateway has served this service, or its file can't be read."""
     try:
         found = json.loads((service_folder(service) / DEMAND).read_text())
-        return Demand(**{key: found[key] for key in found if key in Demand.__dataclass_fields__})
+        return ServiceDemand(
+            **{key: found[key] for key in found if key in ServiceDemand.__dataclass_fields__}
+        )
     except (OSError, ValueError, TypeError):
         return None
 
 
-def write_demand(folder: Path, demand: Demand) -> None:
+def write_demand(folder: Path, demand: ServiceDemand) -> None:
     """Into the service's folder. Raises OSError."""
     write_whole(folder / DEMAND, json.dumps(asdict(demand)), 0o600)

@@ -17,8 +17,8 @@ from mirage.errors import ClusterError, InputError
 from mirage.user.slurm_access import slurm_of, slurm_user
 
 if TYPE_CHECKING:  # numpy takes its time to import
-    from mirage.provision.starts.choose import Choice
-    from mirage.provision.starts.walk import LearnedWaits
+    from mirage.provision.starts.choose import JobPlace
+    from mirage.provision.starts.walk import NightlyWaits
 
 RECORDS_S = 7 * 86_400
 
@@ -27,7 +27,7 @@ def run(
     options: Sequence[SbatchOption],
     speeds_file: Path | None,
     reach: AdapterConfig,
-    learned: LearnedWaits | None,
+    learned: NightlyWaits | None,
     *,
     as_json: bool,
 ) -> int:
@@ -56,8 +56,8 @@ def _found(
     options: Sequence[SbatchOption],
     speeds_file: Path | None,
     reach: AdapterConfig,
-    learned: LearnedWaits | None,
-) -> list[Choice]:
+    learned: NightlyWaits | None,
+) -> list[JobPlace]:
     from mirage.provision.starts.choose import choices
     from mirage.provision.starts.finish import ALIKE, read_speeds
     from mirage.provision.starts.forecaster import QueueView
@@ -88,7 +88,7 @@ def _found(
     )
 
 
-def _table(found: Sequence[Choice]) -> Table:
+def _table(found: Sequence[JobPlace]) -> Table:
     table = Table(box=None, pad_edge=False)
     heads = (
         "partition",
@@ -108,7 +108,7 @@ def _table(found: Sequence[Choice]) -> Table:
     return table
 
 
-def _cells(choice: Choice) -> Iterator[str]:
+def _cells(choice: JobPlace) -> Iterator[str]:
     low_s, _, high_s = choice.finish.wait_s
     yield choice.finish.partition
     yield choice.gpu_type or "-"
@@ -125,7 +125,7 @@ def _names(names: Iterator[str]) -> str:
     return ",".join(dict.fromkeys(names)) or "-"
 
 
-def _record(choice: Choice) -> dict[str, Any]:
+def _record(choice: JobPlace) -> dict[str, Any]:
     return {
         "partition": choice.finish.partition,
         "gpu_type": choice.gpu_type,

@@ -16,13 +16,13 @@ from mirage.chain.tag import anywhere_in, parse_tag
 from mirage.daemon.observers import Observer
 from mirage.domain import Job, Snapshot
 from mirage.errors import MirageError
-from mirage.provision.starts.finish import Finish, Speeds, worthwhile
+from mirage.provision.starts.finish import FinishForecast, Speeds, worthwhile
 from mirage.provision.starts.forecaster import QueueView, forecast_job
 from mirage.slurm.resources import NodeUse
 from slurm_sim.seconds import DAY_S
 
 if TYPE_CHECKING:  # numpy takes its time to import
-    from mirage.provision.starts.walk import LearnedWaits
+    from mirage.provision.starts.walk import NightlyWaits
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class Anywhere(Observer):
     nodes: Callable[[], Sequence[NodeUse]]
     accounting: Callable[[int, int], Sequence[Job]]
     set_partition: Callable[[int, str], None]
-    learned: Callable[[], LearnedWaits | None] = lambda: None
+    learned: Callable[[], NightlyWaits | None] = lambda: None
     """What the nights learnt of this site's waits; None: nothing yet, like jobs count."""
     _seen: Snapshot | None = field(default=None, init=False)
 
@@ -75,7 +75,9 @@ class Anywhere(Observer):
             left_s = _left_s(job, seen)
             low_s, middle_s, high_s = (max(wait_s - left_s, 0.0) for wait_s in forecast.wait_s)
             run_s = job.time_limit_s * max(speeds.values()) / speeds[name]
-            found.append(Finish(partition=name, wait_s=(low_s, middle_s, high_s), run_s=run_s))
+            found.append(
+                FinishForecast(partition=name, wait_s=(low_s, middle_s, high_s), run_s=run_s)
+            )
         return [each.partition for each in worthwhile(found)]
 
 

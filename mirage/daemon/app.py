@@ -52,7 +52,7 @@ from mirage.store.places import file_in, note_look, once_file
 from mirage.store.repository import SqlStore
 
 if TYPE_CHECKING:  # numpy takes its time to import
-    from mirage.provision.starts.walk import LearnedWaits
+    from mirage.provision.starts.walk import NightlyWaits
 
 log = logging.getLogger(__name__)
 
@@ -340,7 +340,7 @@ class _Service:
 
 
 def routing_table(
-    config: Config, learned: Callable[[], LearnedWaits | None] = lambda: None
+    config: Config, learned: Callable[[], NightlyWaits | None] = lambda: None
 ) -> RoutingTable | None:
     """What gives the job_submit plugin each cycle's state; None: no routing is configured.
     ``learned``: what the nights learnt of waits. Raises InputError.

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections import deque
 
-from mirage.chain.demand import Demand
+from mirage.chain.demand import ServiceDemand
 
 _RECENT = 4096
 
 
-class Counts:
+class RequestCounts:
     """Counts since the gateway's start. ``open`` and ``waiting`` are now."""
 
     def __init__(self) -> None:
@@ -34,10 +34,10 @@ class Counts:
         self._up_s += is_up * max(0.0, now_s - self._looked_s)
         self._looked_s = now_s
 
-    def demand(self, replicas: int, address: str) -> Demand:
+    def demand(self, replicas: int, address: str) -> ServiceDemand:
         """For `demand.json`."""
         recent = sorted(self._recent_s)
-        return Demand(
+        return ServiceDemand(
             seen_s=time.time(),
             since_s=self.since_s,
             open=self.open,

@@ -13,9 +13,9 @@ from typing import Protocol
 
 from mirage.chain.demand import write_demand
 from mirage.errors import InputError, MirageError, system_says
-from mirage.gateway.counts import Counts
+from mirage.gateway.counts import RequestCounts
 from mirage.gateway.endpoints import Endpoint, Service, not_running
-from mirage.gateway.pool import Pool
+from mirage.gateway.pool import LinkPool
 from mirage.gateway.relay import Relay
 from mirage.gateway.tokens import Tokens
 
@@ -36,7 +36,7 @@ class Proxy(Protocol):
         OSError.
         """
 
-    def listen(self, counts: Counts) -> contextlib.AbstractAsyncContextManager[None]:
+    def listen(self, counts: RequestCounts) -> contextlib.AbstractAsyncContextManager[None]:
         """While its log of requests is counted."""
 
 
@@ -60,10 +60,10 @@ class Gateway:
 
     def __init__(self, settings: GatewaySettings, proxy: Proxy | None, say: Say) -> None:
         self._settings, self._proxy, self._say = settings, proxy, say
-        self._pool, self._counts = Pool(), Counts()
+        self._pool, self._counts = LinkPool(), RequestCounts()
         self._relay = Relay(
             pool=self._pool,
-            counts=Counts() if proxy else self._counts,
+            counts=RequestCounts() if proxy else self._counts,
             tokens=settings.tokens,
             is_http=settings.is_http,
             wait_s=settings.wait_s,

@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 from mirage.errors import MirageError
-from mirage.gateway.counts import Counts
+from mirage.gateway.counts import RequestCounts
 from mirage.gateway.endpoints import Endpoint
 from mirage.gateway.proxy_log import counted
 from mirage.gateway.streams import addresses_of
@@ -40,7 +40,7 @@ class HAProxy:
         self._path, self._backend, self._log_port = socket_path, backend, log_port
         self._resolved: dict[str, str] = {}
 
-    def listen(self, counts: Counts) -> AbstractAsyncContextManager[None]:
+    def listen(self, counts: RequestCounts) -> AbstractAsyncContextManager[None]:
         return counted(self._log_port, counts)
 
     async def follow(self, up: Sequence[Endpoint]) -> None:

@@ -74,7 +74,7 @@ class _Side:
             await self.writer.drain()
 
 
-class Client:
+class ClientConnection:
     """A client's connection."""
 
     def __init__(

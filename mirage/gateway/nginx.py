@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from mirage.errors import MirageError
-from mirage.gateway.counts import Counts
+from mirage.gateway.counts import RequestCounts
 from mirage.gateway.endpoints import Endpoint
 from mirage.gateway.proxy_log import counted
 from mirage.gateway.streams import addresses_of
@@ -34,7 +34,7 @@ class Nginx:
         self._tokens, self._reload = tokens, list(reload)
         self._written: str | None = None
 
-    def listen(self, counts: Counts) -> AbstractAsyncContextManager[None]:
+    def listen(self, counts: RequestCounts) -> AbstractAsyncContextManager[None]:
         return counted(self._port, counts)
 
     async def follow(self, up: Sequence[Endpoint]) -> None:

@@ -19,7 +19,7 @@ _KEPT_S = 3.0
 
 
 @dataclass(eq=False)
-class Replica:
+class ServedLink:
     """A link, as the gateway sees it."""
 
     endpoint: Endpoint
@@ -37,11 +37,11 @@ class Replica:
         return self.is_up and self.left_s is None
 
 
-class Pool:
+class LinkPool:
     """The replicas of one service. Requests go to the one with the fewest."""
 
     def __init__(self) -> None:
-        self._replicas: dict[Endpoint, Replica] = {}
+        self._replicas: dict[Endpoint, ServedLink] = {}
         self._gone: set[Endpoint] = set()
         self._serial = 0
         self._changed = asyncio.Event()
@@ -49,7 +49,7 @@ class Pool:
         """That did not accept a connection, and of which Slurm has not been asked since."""
 
     @property
-    def replicas(self) -> list[Replica]:
+    def replicas(self) -> list[ServedLink]:
         """Those that leave too."""
         return list(self._replicas.values())
 
@@ -63,7 +63,7 @@ class Pool:
         listed = set(found)
         self._gone &= listed
         for endpoint in listed - self._gone - self._replicas.keys():
-            self._replicas[endpoint] = Replica(endpoint)
+            self._replicas[endpoint] = ServedLink(endpoint)
         for endpoint, replica in list(self._replicas.items()):
             if endpoint in listed and endpoint not in self._gone:
                 replica.left_s = None  # a full disk was read as empty
@@ -90,7 +90,7 @@ class Pool:
             user.cancel()
         return len(users)
 
-    async def pick(self, wait_s: float, without: Iterable[Replica] = ()) -> Replica | None:
+    async def pick(self, wait_s: float, without: Iterable[ServedLink] = ()) -> ServedLink | None:
         """The replica with the fewest requests; waits for one. None: there was none in time."""
         refused = set(without)
         deadline = time.monotonic() + wait_s
@@ -109,7 +109,7 @@ class Pool:
                 await asyncio.wait_for(self._changed.wait(), left_s)
             refused = set()  # one that refused a connection is asked again by `check`
 
-    async def connect(self, replica: Replica) -> Streams | None:
+    async def connect(self, replica: ServedLink) -> Streams | None:
         """A connection to it; None: it is dead, or leaves no answer in time."""
         endpoint = replica.endpoint
         try:
@@ -127,7 +127,7 @@ class Pool:
         """Asks all replicas for a connection, so that a dead one gets no request."""
         await asyncio.gather(*(self._check(one) for one in self.replicas if one.left_s is None))
 
-    async def _check(self, replica: Replica) -> None:
+    async def _check(self, replica: ServedLink) -> None:
         opened = await self.connect(replica)
         if opened is None:
             return

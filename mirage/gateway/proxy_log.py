@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from mirage.errors import InputError
-from mirage.gateway.counts import Counts
+from mirage.gateway.counts import RequestCounts
 
 _LINE = re.compile(r"mirage(-ms)?:? (-?\d{1,3}) ([-\d., ]*)$", re.ASCII)
 """Status, and the parts of the time until the answer began: in seconds, or after `mirage-ms` in
@@ -25,7 +25,7 @@ def parse_line(text: str) -> tuple[int, float] | None:
 
 
 class _Log(asyncio.DatagramProtocol):
-    def __init__(self, counts: Counts) -> None:
+    def __init__(self, counts: RequestCounts) -> None:
         self._counts = counts
 
     def datagram_received(self, data: bytes, addr: object) -> None:  # noqa: ARG002
@@ -34,7 +34,7 @@ class _Log(asyncio.DatagramProtocol):
 
 
 @asynccontextmanager
-async def counted(port: int, counts: Counts) -> AsyncIterator[None]:
+async def counted(port: int, counts: RequestCounts) -> AsyncIterator[None]:
     """While datagrams to this port of 127.0.0.1 are counted. InputError: the port is taken."""
     loop = asyncio.get_running_loop()
     try:

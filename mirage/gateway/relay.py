@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 from mirage.errors import InputError
 from mirage.gateway import http
-from mirage.gateway.counts import Counts
-from mirage.gateway.pool import Pool, Replica
+from mirage.gateway.counts import RequestCounts
+from mirage.gateway.pool import LinkPool, ServedLink
 from mirage.gateway.streams import BLOCK, Streams, closed, pass_bytes
 from mirage.gateway.tokens import Tokens
 
@@ -30,8 +30,8 @@ _HTTP_2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 class Relay:
     """Passes connections on to the replicas of a pool."""
 
-    pool: Pool
-    counts: Counts
+    pool: LinkPool
+    counts: RequestCounts
     tokens: Tokens | None = None
     """None: everyone who reaches the port may ask."""
     is_http: bool = True
@@ -78,7 +78,7 @@ class Relay:
                 return
             first += more
         if not first.startswith(_HTTP_2):
-            await http.Client(self, (reader, writer), first).serve()
+            await http.ClientConnection(self, (reader, writer), first).serve()
         elif self.tokens is None:
             await self._bytes(reader, writer, first)
         # else: its headers are packed, and the token can't be seen. HAProxy reads them.
@@ -98,9 +98,9 @@ class Relay:
             )
 
     @contextlib.asynccontextmanager
-    async def reached(self, began: float) -> AsyncIterator[tuple[Replica, Streams] | None]:
+    async def reached(self, began: float) -> AsyncIterator[tuple[ServedLink, Streams] | None]:
         """A connection to a replica, of several tried; waits for one to be ready. None: none was."""
-        refused: list[Replica] = []
+        refused: list[ServedLink] = []
         deadline = began + self.wait_s
         while (replica := await self._pick(deadline, refused)) is not None:
             with self._at(replica):
@@ -113,7 +113,7 @@ class Relay:
             refused.append(replica)
         yield None
 
-    async def _pick(self, deadline: float, refused: list[Replica]) -> Replica | None:
+    async def _pick(self, deadline: float, refused: list[ServedLink]) -> ServedLink | None:
         replica = await self.pool.pick(0, refused)
         if replica is not None or self.counts.waiting >= MOST_WAITING:
             return replica
@@ -124,7 +124,7 @@ class Relay:
             self.counts.waiting -= 1
 
     @contextlib.contextmanager
-    def _at(self, replica: Replica) -> Iterator[None]:
+    def _at(self, replica: ServedLink) -> Iterator[None]:
         """While this task has a request at the replica."""
         task = asyncio.current_task()
         assert task is not None

@@ -28,7 +28,7 @@ from slurm_sim.config import ClusterConfig
 from slurm_sim.seconds import DAY_S, HOUR_S
 
 if TYPE_CHECKING:  # numpy takes its time to import
-    from mirage.provision.starts.walk import LearnedWaits
+    from mirage.provision.starts.walk import NightlyWaits
 
 NODES, LIMITS_S = (1, 4), (HOUR_S, DAY_S, 7 * DAY_S)
 """Sizes and limits of jobs for which waits are forecast; of nodes also all of a partition."""
@@ -67,7 +67,7 @@ class Publisher:
     valid_s: int
     accounting: Callable[[int, int], Sequence[Job]]
     """Records of a time; the site's recent waits."""
-    learned: Callable[[], LearnedWaits | None] = lambda: None
+    learned: Callable[[], NightlyWaits | None] = lambda: None
     """What the nights learnt of this site's waits; None: nothing yet, like jobs count."""
     describe: Callable[[], ClusterConfig] | None = None
     """The cluster, for agents: they see Slurm's own plan."""

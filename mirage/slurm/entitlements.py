@@ -13,7 +13,7 @@ _LISTS = ("AllowAccounts", "DenyAccounts", "AllowQos", "DenyQos")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class Entitlement:
     """Where a job may be submitted, and how its use is weighed."""
 
     partition: str
@@ -33,7 +33,7 @@ def partition_rules(text: str) -> dict[str, dict[str, str]]:
 
 def entries(
     rules: Mapping[str, Mapping[str, str]], associations: Sequence[JobLimits]
-) -> Iterator[Entry]:
+) -> Iterator[Entitlement]:
     """All that Slurm lets in by accounts, QOS and the partitions' states; groups and users' lists are
     not looked at.
     """
@@ -45,7 +45,7 @@ def entries(
             continue
         for account, qos, only in pairs:
             if only in ("", name) and _lets_in(rule, account, qos):
-                yield Entry(partition=name, account=account, qos=qos)
+                yield Entitlement(partition=name, account=account, qos=qos)
 
 
 def _lets_in(rule: Mapping[str, str], account: str, qos: str) -> bool:

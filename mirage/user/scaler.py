@@ -18,7 +18,7 @@ from urllib.error import URLError
 from urllib.parse import quote
 from urllib.request import urlopen
 
-from mirage.chain.demand import Demand, read_demand
+from mirage.chain.demand import ServiceDemand, read_demand
 from mirage.chain.folder import (
     CHAIN_RECORD,
     FAILED,
@@ -146,7 +146,7 @@ def wanted_replicas(rule: ScaleRule, needs: Sequence[tuple[int, int]], now: int)
     return min(now, max(need for _, need in needs))
 
 
-def _load(record: ServiceRecord, demand: Demand | None, before: int | None) -> float:
+def _load(record: ServiceRecord, demand: ServiceDemand | None, before: int | None) -> float:
     """Raises NoLoad."""
     rule = record.rule
     if rule.prometheus:

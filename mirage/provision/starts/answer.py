@@ -27,7 +27,7 @@ from slurm_sim.errors import InvalidJob
 from slurm_sim.jobs import JobSpec
 
 if TYPE_CHECKING:
-    from mirage.provision.starts.walk import LearnedWaits
+    from mirage.provision.starts.walk import NightlyWaits
 
 LEAST_LIMIT_S = 600
 """No shorter limit is proposed."""
@@ -86,7 +86,7 @@ class StartSources:
     """The live cluster (`scontrol show`); raises ClusterError."""
     user: str
     """Who would submit the shape."""
-    learned: Callable[[], LearnedWaits | None] = lambda: None
+    learned: Callable[[], NightlyWaits | None] = lambda: None
     """What the service learnt of this site; None: nothing yet."""
     warn: Callable[[str], None] = lambda _: None
     reservations: Callable[[], Sequence[Reservation]] = tuple

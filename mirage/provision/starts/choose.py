@@ -8,24 +8,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
-from mirage.provision.starts.finish import Finish, Speeds
+from mirage.provision.starts.finish import FinishForecast, Speeds
 from mirage.provision.starts.forecast import JobShape
 from mirage.provision.starts.forecaster import QueueView, forecast_shape
-from mirage.slurm.entitlements import Entry
+from mirage.slurm.entitlements import Entitlement
 from mirage.slurm.resources import NodeUse
 from slurm_sim.config import ClusterConfig, Partition
 from slurm_sim.seconds import HOUR_S
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
+class JobPlace:
     """One place, and what the job would find there."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[Entitlement, ...]
     """All with the same start, finish and cost."""
     gpu_type: str
     shape: JobShape
-    finish: Finish
+    finish: FinishForecast
     half_wait_s: float
     """p50 with half the time limit: of two jobs, as a chain."""
     billing_h: float
@@ -37,21 +37,21 @@ class Choice:
 
 def choices(
     asked: JobShape,
-    allowed: Sequence[Entry],
+    allowed: Sequence[Entitlement],
     view: QueueView,
     cluster: ClusterConfig,
     nodes: Sequence[NodeUse],
     *,
     speeds: Speeds,
     usage: Mapping[str, float],
-) -> list[Choice]:
+) -> list[JobPlace]:
     """The earliest finish first (by p50). ``usage``: UsageFactor of each QOS. Places in which nothing is
     known of waits are left out.
     """
     found = list(_each(asked, allowed, view, cluster, nodes, usage))
     fastest = max((speeds.of(each.shape.partition, [each.gpu_type]) for each in found), default=1.0)
     scaled = [_at_speed(each, fastest / _speed(each, speeds)) for each in found]
-    joined: dict[object, Choice] = {}
+    joined: dict[object, JobPlace] = {}
     for each in scaled:
         key = (each.shape.partition, each.gpu_type, each.finish, round(each.billing_h, 6))
         before = joined.get(key)
@@ -59,23 +59,23 @@ def choices(
     return sorted(joined.values(), key=lambda each: each.finish.finish_s[1])
 
 
-def _speed(choice: Choice, speeds: Speeds) -> float:
+def _speed(choice: JobPlace, speeds: Speeds) -> float:
     return speeds.of(choice.shape.partition, [choice.gpu_type])
 
 
-def _at_speed(choice: Choice, longer: float) -> Choice:
+def _at_speed(choice: JobPlace, longer: float) -> JobPlace:
     finish = replace(choice.finish, run_s=choice.finish.run_s * longer)
     return replace(choice, finish=finish, billing_h=choice.billing_h * longer)
 
 
 def _each(
     asked: JobShape,
-    allowed: Sequence[Entry],
+    allowed: Sequence[Entitlement],
     view: QueueView,
     cluster: ClusterConfig,
     nodes: Sequence[NodeUse],
     usage: Mapping[str, float],
-) -> Iterator[Choice]:
+) -> Iterator[JobPlace]:
     partitions = {each.name: each for each in cluster.partitions}
     for entry in allowed:
         partition = partitions.get(entry.partition)
@@ -100,11 +100,11 @@ def _each(
             half = forecast_shape(replace(shape, time_limit_s=limit_s // 2), view)
             if forecast is not None and half is not None:
                 billing = _billing(shape, partition, cluster) * usage.get(entry.qos, 1.0)
-                yield Choice(
+                yield JobPlace(
                     entries=(entry,),
                     gpu_type=kind,
                     shape=shape,
-                    finish=Finish(
+                    finish=FinishForecast(
                         partition=entry.partition, wait_s=forecast.wait_s, run_s=float(limit_s)
                     ),
                     half_wait_s=half.wait_s[1],

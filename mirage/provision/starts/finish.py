@@ -52,7 +52,7 @@ def read_speeds(path: Path) -> Speeds:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finish:
+class FinishForecast:
     """One place of a job."""
 
     partition: str
@@ -66,7 +66,7 @@ class Finish:
         return low_s + self.run_s, middle_s + self.run_s, high_s + self.run_s
 
 
-def worthwhile(found: Sequence[Finish]) -> list[Finish]:
+def worthwhile(found: Sequence[FinishForecast]) -> list[FinishForecast]:
     """Without those in which the job would finish later, if it started there at once, than in one where
     it starts in time even by the late end (p90) of its forecast. In the rest Slurm may start it where
     it first can.

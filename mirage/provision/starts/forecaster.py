@@ -13,7 +13,7 @@ from mirage.provision.starts.queue_rows import Row, competes, first_partition, r
 from mirage.provision.starts.slurms_plan import TREES_AND_PLAN, forecast_from_plan
 
 if TYPE_CHECKING:  # numpy takes a fifth of a second to import
-    from mirage.provision.starts.walk import LearnedWaits
+    from mirage.provision.starts.walk import NightlyWaits
 
 LATEST = 5
 """So many of the latest jobs say which priority a new one gets."""
@@ -28,7 +28,7 @@ class QueueView:
     """Who asks, and would submit."""
     records: Sequence[Job] = ()
     """Of accounting, of the last days (`like_jobs.RECENT_S`)."""
-    learned: LearnedWaits | None = None
+    learned: NightlyWaits | None = None
     """What the service learnt of this site's waits."""
 
 
@@ -80,7 +80,7 @@ def fresh_priority(job: Job, snapshot: Snapshot) -> int:
     return values[len(values) // 2] if values else 0
 
 
-def _by_trees(job: Job, view: QueueView, learned: LearnedWaits) -> StartForecast:
+def _by_trees(job: Job, view: QueueView, learned: NightlyWaits) -> StartForecast:
     import numpy as np
 
     from mirage.provision.starts.queue_log import FEATURES, planned_log, time_features

@@ -14,7 +14,7 @@ from mirage.provision.learn.boosted import BoostedTrees
 from mirage.provision.starts.keeping import kept_files
 from mirage.provision.starts.queue_log import FEATURES, read_queue_log, with_starts
 from mirage.provision.starts.wait_trees import SEED, WaitTrees
-from mirage.provision.starts.walk import LEVELS, LearnedWaits, Walk
+from mirage.provision.starts.walk import LEVELS, NightlyWaits, Walk
 
 BURSTS, JOBS = "bursts.safetensors", "jobs.safetensors"
 PLANNED = "planned-"
@@ -30,7 +30,7 @@ class WaitsAbout(About):
     learnt_s: int
     rows: int
     errors: tuple[float, ...]
-    """As `LearnedWaits.errors`."""
+    """As `NightlyWaits.errors`."""
     judged: int
     covered: float
     """-1: too few waits were judged."""
@@ -48,7 +48,7 @@ class WaitsAbout(About):
 
 @dataclass(frozen=True)
 class _Weights:
-    learned: LearnedWaits
+    learned: NightlyWaits
     name: str = METHOD
 
     def write(self, folder: Path) -> None:
@@ -59,7 +59,7 @@ class _Weights:
                 learned.trees.of_jobs.save(folder / f"{prefix}{JOBS}")
 
 
-def write_learned(folder: Path, learned: LearnedWaits, rows: int, now_s: int) -> None:
+def write_learned(folder: Path, learned: NightlyWaits, rows: int, now_s: int) -> None:
     """Raises InputError, MirageError."""
     planned = learned.planned
     of_plans: dict[str, Any] = {}
@@ -93,19 +93,19 @@ def write_learned(folder: Path, learned: LearnedWaits, rows: int, now_s: int) ->
     write_folder(folder, _Weights(learned), recipe, card)
 
 
-def read_learned(folder: Path) -> tuple[LearnedWaits, WaitsAbout]:
+def read_learned(folder: Path) -> tuple[NightlyWaits, WaitsAbout]:
     """Raises InputError."""
     recipe = check_folder(folder, system=WaitsAbout.SYSTEM, method=METHOD)
     about = WaitsAbout.of(recipe, folder)
     planned = None
     if about.planned_errors:
-        planned = LearnedWaits(
+        planned = NightlyWaits(
             trees=_trees(folder, PLANNED),
             errors=about.planned_errors,
             judged=about.planned_judged,
             covered=_read(about.planned_covered),
         )
-    learned = LearnedWaits(
+    learned = NightlyWaits(
         trees=_trees(folder, ""),
         errors=about.errors,
         judged=about.judged,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from mirage.errors import MirageError
 
 if TYPE_CHECKING:
-    from mirage.provision.starts.walk import LearnedWaits
+    from mirage.provision.starts.walk import NightlyWaits
 
 
 @dataclass(kw_only=True)
@@ -21,11 +21,11 @@ class Learnt:
     """The first one that is there counts."""
     warn: Callable[[str], None] | None = None
     """Gets, once, what is wrong with a folder that can't be read. None: that is an error."""
-    _waits: LearnedWaits | None = field(default=None, init=False)
+    _waits: NightlyWaits | None = field(default=None, init=False)
     _version: tuple[Path, int] | None = field(default=None, init=False)
     _refused: tuple[Path, int] | None = field(default=None, init=False)
 
-    def waits(self) -> LearnedWaits | None:
+    def waits(self) -> NightlyWaits | None:
         """None: nothing yet. Raises MirageError, see ``warn``."""
         version = next(filter(None, map(_version, self.folders)), None)
         if version is None or version == self._version:

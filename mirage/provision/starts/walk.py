@@ -33,7 +33,7 @@ UNKNOWN = (-2.0, -1.0, 0.0, 1.0, 2.0)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class LearnedWaits:
+class NightlyWaits:
     """What a night learnt."""
 
     trees: WaitTrees
@@ -43,7 +43,7 @@ class LearnedWaits:
     """Past waits that the errors were taken from."""
     covered: float | None
     """Share of the waits of the last days from p10 to p90; None: too few."""
-    planned: LearnedWaits | None = None
+    planned: NightlyWaits | None = None
     """The same for jobs with a plan of Slurm; None: the log has too few of them."""
 
     @property
@@ -73,14 +73,14 @@ class Walk:
     def _of_plans(self) -> Walk:
         return Walk(self.log.rows(np.isfinite(self.log.planned_s)), by_plan=True)
 
-    def night(self, now_s: float) -> LearnedWaits | None:
+    def night(self, now_s: float) -> NightlyWaits | None:
         """What is learnt just before ``now_s``. None: too little is known."""
         found = self._night(now_s)
         if found is None or self.by_plan or not len(self._of_plans.log):
             return found
         return replace(found, planned=self._of_plans.night(now_s))
 
-    def _night(self, now_s: float) -> LearnedWaits | None:
+    def _night(self, now_s: float) -> NightlyWaits | None:
         trees = self._fit(now_s)
         if trees is None:
             return None
@@ -89,13 +89,13 @@ class Walk:
         days = [each for each in days if len(each)]
         judged = sum(map(len, days))
         if judged < FEWEST_JUDGED:
-            return LearnedWaits(trees=trees, errors=UNKNOWN, judged=0, covered=None)
+            return NightlyWaits(trees=trees, errors=UNKNOWN, judged=0, covered=None)
         errors = _quantiles(days)
         last = np.concatenate(days[-DRIFT_DAYS:])
         covered = float(((last >= errors[0]) & (last <= errors[-1])).mean())
         if covered < DRIFTED:
             errors = tuple(WIDER * each for each in errors)
-        return LearnedWaits(trees=trees, errors=errors, judged=judged, covered=covered)
+        return NightlyWaits(trees=trees, errors=errors, judged=judged, covered=covered)
 
     def _fit(self, now_s: float) -> WaitTrees | None:
         key = int(now_s)

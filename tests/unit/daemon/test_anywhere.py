@@ -12,7 +12,7 @@ from mirage.chain.tag import anywhere_in
 from mirage.daemon.anywhere import Anywhere
 from mirage.domain import Job, JobState, Snapshot
 from mirage.errors import ClusterUnavailable, InputError
-from mirage.provision.starts.finish import Finish, Speeds, read_speeds, worthwhile
+from mirage.provision.starts.finish import FinishForecast, Speeds, read_speeds, worthwhile
 from mirage.slurm.resources import NodeUse
 from tests.queue_logs import SameWait
 
@@ -122,8 +122,8 @@ def test_what_the_nights_learnt_goes_before_like_jobs_and_needs_no_accounting() 
 
 
 def test_a_place_is_kept_unless_one_where_nothing_is_waited_for_is_sooner() -> None:
-    fast = Finish(partition="fast", wait_s=(0, 100, 500), run_s=100)
-    slow = Finish(partition="slow", wait_s=(0, 0, 900), run_s=599)
+    fast = FinishForecast(partition="fast", wait_s=(0, 100, 500), run_s=100)
+    slow = FinishForecast(partition="slow", wait_s=(0, 0, 900), run_s=599)
     assert fast.finish_s == (100, 200, 600)
     assert worthwhile([fast, slow]) == [fast, slow]
     assert worthwhile([fast, replace(slow, run_s=601)]) == [fast]

@@ -22,7 +22,7 @@ from mirage.provision.starts.keeping import QueueKeeper, job_key, kept_files, no
 from mirage.provision.starts.learned_folder import read_learned, write_learned
 from mirage.provision.starts.learnt import Learnt
 from mirage.provision.starts.queue_log import read_queue_log, with_starts
-from mirage.provision.starts.walk import LearnedWaits
+from mirage.provision.starts.walk import NightlyWaits
 from mirage.store.journal import Journal
 from slurm_sim.seconds import DAY_S, HOUR_S
 from tests.queue_logs import FIRST_S, learned_waits, write_log
@@ -199,5 +199,5 @@ def test_the_service_gives_what_was_learnt_to_the_plugins_table_and_to_anywhere(
         anywhere: Any = observers[Anywhere]
         table: Any = observers[RoutingTable]
         learned = anywhere.learned()
-        assert isinstance(learned, LearnedWaits)
+        assert isinstance(learned, NightlyWaits)
         assert table.publish.__self__.learned() is learned

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mirage.chain.demand import Demand, read_demand, write_demand
+from mirage.chain.demand import ServiceDemand, read_demand, write_demand
 from mirage.chain.folder import mark_over
 from mirage.cli import endpoint as verb
 from mirage.cli.main import main
@@ -134,7 +134,7 @@ def test_what_a_gateway_counts_is_read_as_it_was_written(site: Site) -> None:
     folder = site.home / "services" / "chat"
     folder.mkdir(parents=True)
     assert read_demand("chat") is None
-    written = Demand(seen_s=100, since_s=50, requests=3, failed=1, up_s=25, replicas=1)
+    written = ServiceDemand(seen_s=100, since_s=50, requests=3, failed=1, up_s=25, replicas=1)
     write_demand(folder, written)
     assert read_demand("chat") == written
     assert written.uptime == 0.5

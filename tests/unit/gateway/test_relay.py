@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from mirage.errors import InputError
-from mirage.gateway.counts import Counts
-from mirage.gateway.pool import Pool
+from mirage.gateway.counts import RequestCounts
+from mirage.gateway.pool import LinkPool
 from mirage.gateway.relay import Relay
 from mirage.gateway.tokens import Tokens, make_token
 from tests.unit.gateway.rig import CHAIN, PATIENCE_S, Server, Site, gateway, wait_until
@@ -240,7 +240,7 @@ def test_clients_beyond_the_limit_are_told(site: Site, monkeypatch: pytest.Monke
 def test_a_port_in_use_is_refused(site: Site) -> None:
     site.chain()
     with gateway(site) as running:
-        relay = Relay(pool=Pool(), counts=Counts())
+        relay = Relay(pool=LinkPool(), counts=RequestCounts())
         with pytest.raises(InputError, match="give another one: NAME:PORT"):
             asyncio.run(relay.serve("127.0.0.1", running.port))
 

@@ -13,7 +13,7 @@ from mirage.provision.starts.choose import choices
 from mirage.provision.starts.finish import Speeds
 from mirage.provision.starts.forecaster import QueueView
 from mirage.provision.starts.options import shape_of
-from mirage.slurm.entitlements import Entry, entries, partition_rules
+from mirage.slurm.entitlements import Entitlement, entries, partition_rules
 from mirage.slurm.resources import NodeUse
 from mirage.slurm.survey import JobLimits
 from slurm_sim import ClusterConfig, NodeSpec, Params, Partition
@@ -95,7 +95,7 @@ def test_the_earliest_finish_comes_first_and_costs_are_by_weights() -> None:
         snapshot=Snapshot(at_s=NOW_S, jobs=(), nodes=()), user="alice", records=records
     )
     allowed = [
-        Entry(partition=name, account="maths", qos=qos)
+        Entitlement(partition=name, account="maths", qos=qos)
         for name in ("fast", "slow")
         for qos in ("normal", "high")
     ]
