@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from mirage.chain.durations import format_duration, parse_duration
 from mirage.chain.script import FREE_PORT, ChainSettings, Health
@@ -31,26 +31,8 @@ def parse_health(own: Mapping[str, str], count: int, failures: int, script: byte
 
     InputError: an option's value is wrong, or two options exclude one another.
     """
-    if len(given := [f"--{name}" for name in _CHECKS if name in own]) > 1:
-        raise InputError(f"give one of {' and '.join(given)}: one check tells when it is ready")
-    if not own.get("health-command", "true").strip():
-        raise InputError(
-            "--health-command needs a shell command that exits with 0 once it is ready"
-        )
-    if "health-command" in own and (wrong := _syntax_error(own["health-command"])):
-        raise InputError(f"--health-command: sh can't read it: {wrong}")
-    says_so = _READY_FILE in script
-    if not (given or says_so or "port" in own) and parse_duration(own.get("startup", "1")) == 0:
-        raise InputError(
-            "--startup 0 without a check: each link would count as ready at once, and end the one"
-            " before. Give the time from its start until it is ready, or --health-http PORT/path"
-        )
-    counts = [name for name in _COUNTS if name in own]
-    if counts and not given and "port" not in own:
-        raise InputError(
-            f"--{counts[0]} has no meaning without a check:"
-            " --health-command, --health-http or --health-tcp"
-        )
+    given, says_so = [name for name in _CHECKS if name in own], _READY_FILE in script
+    _refuse_wrong(own, given, says_so=says_so)
     reached = _reached(own["port"]) if "port" in own else 0
     port, path = _page(own["health-http"], reached) if "health-http" in own else (0, "")
     if "health-tcp" in own:
@@ -67,6 +49,32 @@ def parse_health(own: Mapping[str, str], count: int, failures: int, script: byte
         says_so=says_so,
         uptime=_uptime(own) if "uptime" in own else None,
     )
+
+
+def _refuse_wrong(own: Mapping[str, str], given: Sequence[str], *, says_so: bool) -> None:
+    """Raises InputError. ``given``: which checks the options name. ``says_so``: the script itself
+    creates the ready file.
+    """
+    if len(given) > 1:
+        options = " and ".join(f"--{name}" for name in given)
+        raise InputError(f"give one of {options}: one check tells when it is ready")
+    if not own.get("health-command", "true").strip():
+        raise InputError(
+            "--health-command needs a shell command that exits with 0 once it is ready"
+        )
+    if "health-command" in own and (wrong := _syntax_error(own["health-command"])):
+        raise InputError(f"--health-command: sh can't read it: {wrong}")
+    if not (given or says_so or "port" in own) and parse_duration(own.get("startup", "1")) == 0:
+        raise InputError(
+            "--startup 0 without a check: each link would count as ready at once, and end the one"
+            " before. Give the time from its start until it is ready, or --health-http PORT/path"
+        )
+    counts = [name for name in _COUNTS if name in own]
+    if counts and not given and "port" not in own:
+        raise InputError(
+            f"--{counts[0]} has no meaning without a check:"
+            " --health-command, --health-http or --health-tcp"
+        )
 
 
 def _syntax_error(command: str) -> str:

@@ -33,6 +33,7 @@ from mirage.chain.script import (
     ChainSettings,
     Failure,
     Handover,
+    Health,
     LimitSignal,
     Notify,
     Then,
@@ -189,7 +190,6 @@ def settle(
     said = _said(request, script, environ)
     folder, limit_signal = chain_folder(chain_id, environ), _limit_signal(_last(said, "signal"))
     script_name, job_name = Path(request.script).name, _last(said, "job-name")
-    name = () if job_name is not None else (_option("job-name", script_name),)
     segments, length = _length(request.own, said)
     anywhere = _anywhere(request)
     return ChainSettings(
@@ -198,25 +198,14 @@ def settle(
         source=source,
         segments=segments,
         length=length,
-        options=(
-            *(option for option in request.options if option.name != "comment"),
-            *name,
-            *([_option("partition", anywhere)] if anywhere else []),
-        ),
+        options=_passed_on(request, () if job_name is not None else (script_name,), anywhere),
         arguments=request.arguments,
         mode=_mode(request.own),
         penalties=_penalties(request.own),
-        comment=" ".join(
-            filter(None, (anywhere and f"{ANYWHERE}{anywhere}", _last(said, "comment")))
-        ),
+        comment=_comment(anywhere, _last(said, "comment")),
         failure=_failure(request.own, _limit_s(said)),
         handover=_handover(request.own, limit_signal, _last(said, "time")),
-        health=parse_health(
-            request.own,
-            _number(request.own, "health-count", 3, 1, 1000),
-            _number(request.own, "health-failures", 3, 0, 1000),
-            script.content,
-        ),
+        health=_health(request.own, script),
         notify=_notify(request.own),
         limit_signal=limit_signal,
         limit_s=_limit_s(said),
@@ -233,6 +222,27 @@ def settle(
         environment=_replaced_in_jobs(environ),
         then=tuple(_then(text, cwd, environ) for text in request.then),
     )
+
+
+def _passed_on(
+    request: CommandLine, name: Sequence[str], anywhere: str
+) -> tuple[SbatchOption, ...]:
+    """sbatch's options of each link. ``name``: the job's, where no option says it."""
+    return (
+        *(option for option in request.options if option.name != "comment"),
+        *(_option("job-name", each) for each in name),
+        *([_option("partition", anywhere)] if anywhere else []),
+    )
+
+
+def _comment(anywhere: str, comment: str | None) -> str:
+    return " ".join(filter(None, (anywhere and f"{ANYWHERE}{anywhere}", comment)))
+
+
+def _health(own: Mapping[str, str], script: UserScript) -> Health:
+    count = _number(own, "health-count", 3, 1, 1000)
+    failures = _number(own, "health-failures", 3, 0, 1000)
+    return parse_health(own, count, failures, script.content)
 
 
 def _anywhere(request: CommandLine) -> str:

@@ -62,6 +62,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="D",
         help="time that open requests have at a link that leaves; at most --handover-grace (default: 5min)",
     )
+    _add_tokens(parser)
+    _add_proxies(parser)
+
+
+def _add_tokens(parser: argparse.ArgumentParser) -> None:
     token = parser.add_mutually_exclusive_group()
     token.add_argument(
         "--token-file",
@@ -71,6 +76,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " (default: ~/.mirage/services/NAME/token, made at the first start)",
     )
     token.add_argument("--no-token", action="store_true", help="service for all who reach the port")
+
+
+def _add_proxies(parser: argparse.ArgumentParser) -> None:
     proxy = parser.add_mutually_exclusive_group()
     proxy.add_argument(
         "--haproxy", metavar="SOCKET", help="stats socket of an HAProxy to keep in step"

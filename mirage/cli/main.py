@@ -83,14 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from mirage.cli import submit
 
         return submit.main(words[1:])
-    if verb == "evaluate":  # what is judged may be left out, or be an option
-        from mirage.cli import evaluate
-
-        words = [verb, *evaluate.in_full(words[1:])]
-    if verb == "when":  # most of its options are sbatch's
-        from mirage.cli import when
-
-        words = [verb, *when.in_front(words[1:])]
+    words = _in_full(verb, words)
     try:
         _check_verb(verb)
         args, unknown = parser_of(verb).parse_known_args(words)
@@ -122,6 +115,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:  # a file of the user's that is none, or is another user's
         _complain(f"mirage {verb}: {system_says(error)}")
         return 1
+
+
+def _in_full(verb: str, words: list[str]) -> list[str]:
+    """As the verb's parser reads them."""
+    if verb == "evaluate":  # what is judged may be left out, or be an option
+        from mirage.cli import evaluate
+
+        return [verb, *evaluate.in_full(words[1:])]
+    if verb == "when":  # most of its options are sbatch's
+        from mirage.cli import when
+
+        return [verb, *when.in_front(words[1:])]
+    return words
 
 
 def _check_verb(verb: str) -> None:

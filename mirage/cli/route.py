@@ -141,6 +141,10 @@ def _add_evaluate(parser: argparse.ArgumentParser) -> None:
         choices=("streams", "paper"),
         help="what is judged: streams, or the paper's episodes (default: both)",
     )
+    _add_judged(parser)
+
+
+def _add_judged(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--judged", type=positive, default=100, help="evaluation episodes (default %(default)s)"
     )
@@ -261,6 +265,15 @@ def _add_publish(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _refuse_unpublishable(args: argparse.Namespace) -> None:
+    if not (args.model or args.partitions):
+        raise InputError("give --partitions A,B, to which jobs may go, or --model DIR.")
+    if args.every and args.every > args.valid:
+        raise InputError(
+            f"--every {args.every}: every state would be stale after --valid {args.valid} seconds."
+        )
+
+
 def _publish(args: argparse.Namespace) -> int:
     from mirage.daemon.scheduler import run_forever
     from mirage.provision.starts.learnt import Learnt
@@ -270,12 +283,7 @@ def _publish(args: argparse.Namespace) -> int:
     from mirage.slurm.survey import Survey
     from mirage.user.waits_folder import waits_folders
 
-    if not (args.model or args.partitions):
-        raise InputError("give --partitions A,B, to which jobs may go, or --model DIR.")
-    if args.every and args.every > args.valid:
-        raise InputError(
-            f"--every {args.every}: every state would be stale after --valid {args.valid} seconds."
-        )
+    _refuse_unpublishable(args)
     runner = Runner()
     cluster = CommandCluster(runner)
     publisher = Publisher(

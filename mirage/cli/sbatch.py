@@ -148,8 +148,17 @@ def _become_sbatch(words: Sequence[str], path: str) -> int:
     return 127  # as a shell says it
 
 
-def _start_chain(request: CommandLine, ask: Ask) -> int:
+def _refuse_service(request: CommandLine) -> None:
     from mirage.chain.service import SERVICE_OPTIONS
+
+    if lost := request.own.keys() & SERVICE_OPTIONS:
+        raise InputError(
+            f"--{min(lost)} in a #MIRAGE line: sbatch starts one chain; start this service with"
+            " mirage-submit"
+        )
+
+
+def _start_chain(request: CommandLine, ask: Ask) -> int:
     from mirage.chain.submission import Interruptions, submit_chain
     from mirage.cli.submit import (
         dry_run,
@@ -162,11 +171,7 @@ def _start_chain(request: CommandLine, ask: Ask) -> int:
 
     options = tuple(option for option in request.options if option.name != "parsable")
     chain = prepare(replace(request, options=options), ask, "mirage-sbatch")
-    if lost := chain.request.own.keys() & SERVICE_OPTIONS:
-        raise InputError(
-            f"--{min(lost)} in a #MIRAGE line: sbatch starts one chain; start this service with"
-            " mirage-submit"
-        )
+    _refuse_service(chain.request)
     if (exit_code := dry_run(chain)) is not None:
         return exit_code
     refuse_twin_of(chain)

@@ -8,21 +8,14 @@ from mirage.gateway.haproxy import SLOT
 from mirage.gateway.nginx import variable
 
 SLOTS = 16
+_REPEAT = (
+    "    retry-on conn-failure empty-response",
+    "    http-request disable-l7-retry unless METH_GET or { method HEAD OPTIONS }",
+)
 
 
 def haproxy_config(name: str, port: int, token_file: Path | None, is_http: bool) -> str:
     """A whole haproxy.cfg, for HAProxy 2.4 or newer. ``port``: of the gateway."""
-    token = [
-        f"    acl right_token req.hdr(Authorization),word(2,' ') -m str -f {token_file}",
-        "    acl is_bearer req.hdr(Authorization),word(1,' ') -i bearer",
-        "    http-request return status 401 content-type text/plain"
-        ' string "give a token of this service" hdr WWW-Authenticate Bearer'
-        " unless is_bearer right_token",
-    ]
-    repeat = [
-        "    retry-on conn-failure empty-response",
-        "    http-request disable-l7-retry unless METH_GET or { method HEAD OPTIONS }",
-    ]
     lines = [
         f"# For `mirage gateway {name}:{port} --haproxy SOCKET`, which fills the slots of the backend.",
         "global",
@@ -43,18 +36,28 @@ def haproxy_config(name: str, port: int, token_file: Path | None, is_http: bool)
         '    log-format "mirage-ms %ST %Tw %Tc %Tr"'
         if is_http
         else '    log-format "mirage-ms 200 %Tw %Tc"',
-        *(token if token_file and is_http else []),
+        *(_token_rules(token_file) if token_file and is_http else []),
         f"    default_backend {name}",
         f"backend {name}",
         "    balance leastconn",
         "    option redispatch 1",
         "    retries 3",
-        *(repeat if is_http else []),
+        *(_REPEAT if is_http else []),
         "    default-server check inter 1s fall 2 rise 1 on-marked-down shutdown-sessions",
         f"    server-template {SLOT} 1-{SLOTS} 127.0.0.1:1 disabled",
         f"    server waits 127.0.0.1:{port} backup no-check  # requests wait there for a replica",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _token_rules(token_file: Path) -> tuple[str, ...]:
+    return (
+        f"    acl right_token req.hdr(Authorization),word(2,' ') -m str -f {token_file}",
+        "    acl is_bearer req.hdr(Authorization),word(1,' ') -i bearer",
+        "    http-request return status 401 content-type text/plain"
+        ' string "give a token of this service" hdr WWW-Authenticate Bearer'
+        " unless is_bearer right_token",
+    )
 
 
 def nginx_config(name: str, port: int, file: Path) -> str:

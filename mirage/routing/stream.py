@@ -78,21 +78,7 @@ def cluster_of(kinds: Sequence[PartitionKind]) -> ClusterConfig:
     """Servers shared by GPUs, CPUs and memory, and backfill over two weeks. Priorities have the weights
     of the example on Slurm's page priority_multifactor.html.
     """
-    nodes = {
-        kind.name: tuple(
-            NodeSpec(
-                f"{kind.name}-{number + 1}",
-                features=(f"{kind.name}-{number + 1}",),
-                cpus=kind.cpus,
-                memory_mib=kind.memory_mib,
-                gpus=kind.gpus,
-                idle_w=kind.idle_w,
-                busy_w=kind.busy_w,
-            )
-            for number in range(kind.servers)
-        )
-        for kind in kinds
-    }
+    nodes = {kind.name: _nodes(kind) for kind in kinds}
     every = tuple(node for each in nodes.values() for node in each)
     partitions = tuple(
         Partition(
@@ -115,6 +101,21 @@ def cluster_of(kinds: Sequence[PartitionKind]) -> ClusterConfig:
         priority_weight_job_size=1000,
     )
     return ClusterConfig(every, partitions, params)
+
+
+def _nodes(kind: PartitionKind) -> tuple[NodeSpec, ...]:
+    return tuple(
+        NodeSpec(
+            f"{kind.name}-{number + 1}",
+            features=(f"{kind.name}-{number + 1}",),
+            cpus=kind.cpus,
+            memory_mib=kind.memory_mib,
+            gpus=kind.gpus,
+            idle_w=kind.idle_w,
+            busy_w=kind.busy_w,
+        )
+        for number in range(kind.servers)
+    )
 
 
 class Stream:

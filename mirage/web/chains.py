@@ -134,15 +134,8 @@ def chain_list(
     Chains that need attention are first, the most urgent before the others.
     """
     found = store.chains(user, window.start_s)
-    is_put_away = (dismissed or Dismissed()).has
     if not all_states:
-        since_s = window.now_s - BAD_DAYS * DAY_S
-        lately = [
-            chain
-            for chain in found
-            if chain.state.is_bad and chain.updated_s >= since_s and not is_put_away(chain)
-        ]
-        found = [*(chain for chain in found if not chain.state.is_over), *lately]
+        found = _of_interest(found, window.now_s - BAD_DAYS * DAY_S, dismissed or Dismissed())
     found.sort(key=lambda chain: chain.state.is_over)
     troubles = _troubles(found[:MOST_LOOKED_AT], store, window.now_s)
     found.sort(key=lambda chain: _rank(troubles.get((chain.user, chain.chain_id))))
@@ -164,6 +157,16 @@ def chain_list(
         for unit in units
     ]
     return List(rows=rows, window=window, total=len(_folded(found)), page=page, pages=pages)
+
+
+def _of_interest(chains: Sequence[Chain], since_s: float, dismissed: Dismissed) -> list[Chain]:
+    """Those that are not over, then those that ended badly since then and were not dismissed."""
+    lately = [
+        chain
+        for chain in chains
+        if chain.state.is_bad and chain.updated_s >= since_s and not dismissed.has(chain)
+    ]
+    return [*(chain for chain in chains if not chain.state.is_over), *lately]
 
 
 def _folded(chains: Sequence[Chain]) -> list[list[Chain]]:

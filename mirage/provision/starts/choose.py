@@ -79,10 +79,7 @@ def _each(
     partitions = {each.name: each for each in cluster.partitions}
     for entry in allowed:
         partition = partitions.get(entry.partition)
-        wanted = (("account", asked.account), ("qos", asked.qos))
-        if partition is None or any(
-            value and getattr(entry, name) != value for name, value in wanted
-        ):
+        if partition is None or not _is_asked(asked, entry):
             continue
         limit_s = asked.time_limit_s or partition.default_time_s or partition.max_time_s
         if limit_s is None or limit_s > (partition.max_time_s or limit_s):
@@ -111,6 +108,11 @@ def _each(
                     billing_h=billing * limit_s / HOUR_S,
                     reason=forecast.reason,
                 )
+
+
+def _is_asked(asked: JobShape, entry: Entitlement) -> bool:
+    """It is in the account and QOS that the job asks for, if any."""
+    return asked.account in ("", entry.account) and asked.qos in ("", entry.qos)
 
 
 def _types(asked: JobShape, partition: Partition, nodes: Sequence[NodeUse]) -> list[str]:
