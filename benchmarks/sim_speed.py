@@ -52,10 +52,10 @@ from slurm_sim.config import (
     SelectType,
     make_nodes,
 )
-from slurm_sim.reference.simulator import ReferenceSimulator as Reference
 from slurm_sim.seconds import DAY_S
 from slurm_sim.simulator import Simulator
 from slurm_sim.table import JobTable
+from tests.reference.simulator import ReferenceSimulator as Reference
 
 
 def workloads() -> dict[str, Workload]:

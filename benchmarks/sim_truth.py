@@ -340,7 +340,7 @@ def main() -> None:
     )
     options = parser.parse_args()
     if options.reference:
-        from slurm_sim.reference.simulator import ReferenceSimulator as Simulator
+        from tests.reference.simulator import ReferenceSimulator as Simulator
     else:
         from slurm_sim.simulator import Simulator  # type: ignore[assignment]
     folders = (

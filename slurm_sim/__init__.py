@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -49,9 +48,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
-    """The package's names. `Simulator`: by the C++ core, or, where it was not built, the reference,
-    which is slow.
-    """
+    """The package's names."""
     if name in _HOME_OF:
         found = getattr(import_module(_HOME_OF[name]), name)
     elif name == "Simulator":
@@ -63,15 +60,11 @@ def __getattr__(name: str) -> object:
 
 
 def _simulator() -> object:
+    """The class; without a core one that says so where a simulation is to begin, not at its import."""
     try:
         from slurm_sim.simulator import Simulator
-    except ImportError as error:
-        from slurm_sim.reference.simulator import ReferenceSimulator as Reference
+    except ImportError:
+        from slurm_sim.errors import NoSimulator
 
-        warnings.warn(
-            f"slurm_sim runs in slow Python: its C++ core is missing ({error})",
-            RuntimeWarning,
-            stacklevel=2,
-        )
-        return Reference
+        return NoSimulator
     return Simulator

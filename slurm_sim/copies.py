@@ -1,4 +1,4 @@
-"""What `copy` and `pickle` do with a simulation, by the core or by the reference."""
+"""What `copy` and `pickle` do with a simulation, also with one of `tests/reference`."""
 
 from __future__ import annotations
 

@@ -2,9 +2,32 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 
 class SimulationError(ValueError):
     """The simulator was asked for something that makes no sense."""
+
+
+class CoreMissing(SimulationError):
+    """The C++ core was not built, or for another Python."""
+
+    def __str__(self) -> str:
+        return (
+            "the simulator is not installed: it is compiled, and there was no C++20 compiler. Install"
+            " a wheel or a package of Mirage, or install again with a compiler (docs/install.md)."
+        )
+
+
+class NoSimulator:
+    """In place of `Simulator`, where there is no core. Raises CoreMissing."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        raise CoreMissing
+
+    @classmethod
+    def from_state(cls, *_: object, **__: object) -> NoReturn:
+        raise CoreMissing
 
 
 class InvalidCluster(SimulationError):

@@ -1,7 +1,6 @@
-"""The simulator: the rules of `slurm_sim.reference`, run by the C++ core; the two agree exactly.
+"""The simulator: slurmctld's rules, run by the C++ core.
 
-Where the core is missing (no compiler at installation), `slurm_sim.Simulator` is the reference
-itself: slower by a factor of 150 to some thousand, with a warning.
+They stand in plain Python in `tests/reference`; the two agree in every start.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from slurm_sim.admission import Admission
 from slurm_sim.config import ClusterConfig, NodeOutage, Params, Partition
+from slurm_sim.constants import decay_per_s, partition_parts, qos_parts
 from slurm_sim.copies import NO_TIME_IN_HOOKS, Forkable
 from slurm_sim.core import _core
 from slurm_sim.dependency import (
@@ -26,10 +26,8 @@ from slurm_sim.dependency import (
 )
 from slurm_sim.errors import InvalidJob, SimulationError, UnknownJob
 from slurm_sim.jobs import JobRecord, JobSpec, Sample, State
+from slurm_sim.picking import node_kinds
 from slurm_sim.ranges import END_S, LAST_S, MOST, known_id, listed, whole
-from slurm_sim.reference.fairshare import decay_per_s
-from slurm_sim.reference.nodes import node_kinds
-from slurm_sim.reference.priority import partition_parts, qos_parts
 from slurm_sim.state import InitialState, PendingJob, RunningJob, Timers
 from slurm_sim.table import JobTable
 
@@ -122,8 +120,8 @@ class _Rules:
 
 
 class Simulator(Forkable):
-    """A cluster, its queue and its clock, `now_s`: see `slurm_sim.reference.simulator`, whose
-    methods these are.
+    """A cluster, its queue and its clock, `now_s`. `on_start` and `on_end` are lists of functions that
+    get the job's record after its start or end; they may call the simulator, but not let time pass.
 
     Jobs are given as `JobSpec`, or, many of them, as a `JobTable`. `results()` has all jobs as
     columns.

@@ -47,8 +47,8 @@ def compare(seed: int) -> bool:
     agree.
     """
     from slurm_sim.errors import SimulationError
-    from slurm_sim.reference.simulator import ReferenceSimulator as Reference
     from slurm_sim.simulator import Simulator
+    from tests.reference.simulator import ReferenceSimulator as Reference
     from tests.sim_random import (
         accepted,
         call,

@@ -5,9 +5,10 @@ integer.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Any, TypeVar
+from unittest.mock import patch
 
 import numpy as np
 
@@ -28,9 +29,10 @@ from slurm_sim.config import (
 )
 from slurm_sim.errors import InvalidJob, SimulationError
 from slurm_sim.jobs import JobRecord, JobSpec
-from slurm_sim.reference.simulator import ReferenceSimulator as Reference
 from slurm_sim.state import PendingJob, RunningJob
 from slurm_sim.table import JobTable
+from tests.reference.observing import observe
+from tests.reference.simulator import ReferenceSimulator as Reference
 
 Dice = Callable[[int, int], int]
 """An integer between these two, both included."""
@@ -481,10 +483,12 @@ def episodes(kind: Any, cluster: ClusterConfig, jobs: Sequence[JobSpec], seed: i
     )
     begins_s = rng.integers(0, 6000, 2).tolist()
     try:
-        env = SubmitEnv(
-            starts(kind(cluster, jobs), Pair(spec, replace(spec, nodes=1)), begins_s, task), task
-        )
-        return [_shown(env, start, rng) for start in range(2)]
+        with ExitStack() as patched:
+            for user in ("starts", "episode") if kind is Reference else ():
+                patched.enter_context(patch(f"mirage.provision.env.{user}.observe", observe))
+            pair = Pair(spec, replace(spec, nodes=1))
+            env = SubmitEnv(starts(kind(cluster, jobs), pair, begins_s, task), task)
+            return [_shown(env, start, rng) for start in range(2)]
     except SimulationError as error:
         return type(error), str(error)
 

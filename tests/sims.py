@@ -1,13 +1,20 @@
-"""Simulators for tests."""
+"""Simulators of equal nodes with these names, for tests; keywords go to `ClusterConfig`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import slurm_sim
 from slurm_sim.config import ClusterConfig, Params, Partition, named_nodes
 from slurm_sim.jobs import JobSpec
-from slurm_sim.reference.simulator import ReferenceSimulator
+from tests.reference.simulator import ReferenceSimulator
+
+
+def _cluster(
+    names: Sequence[str], partitions: Sequence[Partition], params: Params | None, **more: Any
+) -> ClusterConfig:
+    return ClusterConfig(named_nodes(names), tuple(partitions), params or Params(), **more)
 
 
 def simulator(
@@ -16,20 +23,19 @@ def simulator(
     params: Params | None = None,
     jobs: Iterable[JobSpec] = (),
     start_s: int = 0,
-    **more: object,
+    **more: Any,
 ) -> ReferenceSimulator:
-    """The reference, with equal nodes of these names; keywords go to `ClusterConfig`."""
-    config = ClusterConfig(named_nodes(names), tuple(partitions), params or Params(), **more)  # type: ignore[arg-type]
-    return ReferenceSimulator(config, jobs, start_s)
+    """The reference."""
+    return ReferenceSimulator(_cluster(names, partitions, params, **more), jobs, start_s)
 
 
 def fast_simulator(
     names: Sequence[str],
     partitions: Sequence[Partition],
     params: Params | None = None,
+    jobs: Iterable[JobSpec] = (),
     start_s: int = 0,
+    **more: Any,
 ) -> slurm_sim.Simulator:
     """What mirage runs on: the core."""
-    return slurm_sim.Simulator(
-        ClusterConfig(named_nodes(names), tuple(partitions), params or Params()), (), start_s
-    )
+    return slurm_sim.Simulator(_cluster(names, partitions, params, **more), jobs, start_s)

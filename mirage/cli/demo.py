@@ -26,6 +26,7 @@ from mirage.provision.chains.run import CLUSTER, ChainsResult, RunView, Scenario
 from mirage.provision.policies.goodput import Goodput
 from mirage.provision.policies.registry import make_pair_policy
 from slurm_sim import Simulator
+from slurm_sim.errors import CoreMissing, NoSimulator
 from slurm_sim.seconds import DAY_S, HOUR_S
 
 
@@ -72,6 +73,8 @@ def _nodes(text: str) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
+    if issubclass(Simulator, NoSimulator):
+        raise CoreMissing
     scenario = Scenario(seed=args.seed, link_nodes=args.nodes)
     chosen = _chosen(args.policy, args.model)  # what is wrong with it is said at once
     policies: list[MakePolicy] = [

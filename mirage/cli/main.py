@@ -12,6 +12,7 @@ from textwrap import wrap
 
 from mirage import __version__
 from mirage.errors import InputError, MirageError, system_says
+from slurm_sim.errors import CoreMissing
 
 COLUMNS = 80
 
@@ -98,6 +99,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except MirageError as error:
         _complain(f"mirage {verb}: {error}")
         return error.exit_code
+    except CoreMissing as error:
+        _complain(f"mirage {verb}: {error}")
+        return 2
     except ModuleNotFoundError as error:
         name = (error.name or "").partition(".")[0]
         if name in ("", "mirage", "slurm_sim"):

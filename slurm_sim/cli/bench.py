@@ -108,9 +108,8 @@ def run(args: argparse.Namespace) -> int:
     ready, more = prepare(cluster, jobs, started_s, args.skip_impossible, args.strict)
     if not args.json:
         show_notes([*notes, *more])
-    show_notes(engine.without_core(args.reference), "warning")
     before_mib = _memory_mib("VmRSS")
-    timings = [_measure(ready, args.threads, args.reference) for _ in range(args.repeat)]
+    timings = [_measure(ready, args.threads) for _ in range(args.repeat)]
     figures = _figures(ready, timings, args) | {
         "before_mib": before_mib,
         "peak_mib": _memory_mib("VmHWM"),
@@ -157,9 +156,9 @@ def _thinned(jobs: Jobs, first: int | None, load: float) -> Jobs:
     return replace(jobs, columns=columns)
 
 
-def _measure(ready: SimulationInput, threads: int, use_reference: bool) -> Timing:
+def _measure(ready: SimulationInput, threads: int) -> Timing:
     begun = time.process_time()
-    simulators = [engine.make(ready, use_reference) for _ in range(threads)]
+    simulators = [engine.make(ready) for _ in range(threads)]
     workers = [threading.Thread(target=simulator.run) for simulator in simulators[1:]]
     made, wall = time.process_time(), time.perf_counter()
     for worker in workers:
@@ -189,7 +188,6 @@ def _figures(
         "setup_cpu_s": statistics.median(each.setup_cpu_s for each in timings),
         "repeats_cpu_s": [each.cpu_s for each in timings],
         "threads": args.threads,
-        "engine": engine.simulator_class(args.reference)[1],
         "workload": str(args.trace or args.jobs or args.swf),
         "load": args.load,
         "cluster": str(args.cluster) if args.cluster else f"{args.nodes} whole nodes",
@@ -229,7 +227,7 @@ def _show(figures: dict[str, Any]) -> None:
     spread = f"{min(figures['repeats_cpu_s']):.4g} to {max(figures['repeats_cpu_s']):.4g}"
     console.print(
         f"{figures['jobs']} jobs on {figures['cluster']} ({figures['select_type']},"
-        f" {figures['priority_type']}), {figures['engine']}, {figures['threads']}"
+        f" {figures['priority_type']}), {figures['threads']}"
         f" thread{'s' if figures['threads'] > 1 else ''}"
     )
     console.print(

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+import slurm_sim
 from slurm_sim.clusters.values import compress_hosts
 from slurm_sim.jobfile.jobs import MISSING, Ints, Jobs
 from slurm_sim.jobfile.prepare import SimulationInput
 from slurm_sim.jobfile.specs import specs
 from slurm_sim.jobs import JobRecord, State
-from slurm_sim.reference.simulator import ReferenceSimulator as Reference
 from slurm_sim.table import JobTable
 
 SLICES = 500
@@ -58,36 +58,11 @@ class RunOutcome:
     """Why a job is pending, or was refused."""
 
 
-def make(ready: SimulationInput, use_reference: bool = False) -> Any:
-    """A simulator with all jobs submitted."""
-    simulator, name = simulator_class(use_reference)
-    if name == "core" and set(ready.jobs.columns) <= PLAIN:
-        return simulator(ready.cluster, _table(ready))
-    return simulator(ready.cluster, specs(ready.jobs, ready.shift_s, ready.circular))
-
-
-def simulator_class(use_reference: bool = False) -> tuple[Any, str]:
-    """The class to use and its name: core, or reference where there is no core or the user wants
-    it.
-    """
-    if not use_reference:
-        try:
-            from slurm_sim.simulator import Simulator
-        except ImportError:
-            pass
-        else:
-            return Simulator, "core"
-    return Reference, "reference"
-
-
-def without_core(use_reference: bool) -> list[str]:
-    """What to warn of, if the core is wanted and missing."""
-    if use_reference or simulator_class()[1] == "core":
-        return []
-    return [
-        "the simulator's core is not installed: this is the reference, 150 to some thousand times"
-        " slower"
-    ]
+def make(ready: SimulationInput) -> slurm_sim.Simulator:
+    """A simulator with all jobs submitted. Raises SimulationError."""
+    if set(ready.jobs.columns) <= PLAIN:
+        return slurm_sim.Simulator(ready.cluster, _table(ready))
+    return slurm_sim.Simulator(ready.cluster, specs(ready.jobs, ready.shift_s, ready.circular))
 
 
 def _table(ready: SimulationInput) -> JobTable:
@@ -125,7 +100,7 @@ def _or(jobs: Jobs, name: str, otherwise: int) -> Ints:
 
 
 def run(
-    simulator: Any,
+    simulator: slurm_sim.Simulator,
     ready: SimulationInput,
     until_s: int | None = None,
     progress: Progress | None = None,
@@ -143,13 +118,9 @@ def run(
         simulator.run_until(stop_s)
 
 
-def outcome(simulator: Any, ready: SimulationInput) -> RunOutcome:
+def outcome(simulator: slurm_sim.Simulator, ready: SimulationInput) -> RunOutcome:
     """What is known of the jobs now."""
-    found = (
-        _from_columns(simulator)
-        if hasattr(simulator, "results")
-        else _from_records(simulator, ready)
-    )
+    found = _from_columns(simulator)
     rows = dict(zip(ready.jobs.numbers("job_id").tolist(), range(len(ready.jobs)), strict=True))
     limits = (
         (qos.max_submit_jobs_per_user, qos.max_submit_jobs_per_account) for qos in ready.cluster.qos
@@ -166,7 +137,7 @@ def outcome(simulator: Any, ready: SimulationInput) -> RunOutcome:
     return found
 
 
-def _from_columns(simulator: Any) -> RunOutcome:
+def _from_columns(simulator: slurm_sim.Simulator) -> RunOutcome:
     got = simulator.results()
     reason = np.full(len(got.start_s), "", object)
     return RunOutcome(
@@ -179,32 +150,7 @@ def _from_columns(simulator: Any) -> RunOutcome:
     )
 
 
-def _from_records(simulator: Any, ready: SimulationInput) -> RunOutcome:
-    count = len(ready.jobs)
-    rows = dict(zip(ready.jobs.numbers("job_id").tolist(), range(count), strict=True))
-    start_s, end_s, eligible_s = (np.full(count, MISSING, np.int64) for _ in range(3))
-    state, scheduler, reason = (np.full(count, "", object) for _ in range(3))
-    found = RunOutcome(
-        start_s=start_s,
-        end_s=end_s,
-        eligible_s=eligible_s,
-        state=state,
-        scheduler=scheduler,
-        reason=reason,
-    )
-    for record in records(simulator):
-        row = rows[record.job_id]
-        for column, value in (
-            (found.start_s, record.start_s),
-            (found.end_s, record.end_s),
-            (found.eligible_s, record.eligible_s),
-        ):
-            column[row] = MISSING if value is None else value
-        found.state[row], found.scheduler[row] = record.state.value, record.scheduler
-    return found
-
-
-def records(simulator: Any) -> list[JobRecord]:
+def records(simulator: slurm_sim.Simulator) -> list[JobRecord]:
     """All jobs that have been submitted."""
     return [
         *simulator.finished(),
@@ -214,7 +160,9 @@ def records(simulator: Any) -> list[JobRecord]:
     ]
 
 
-def partitions(simulator: Any, ready: SimulationInput, found: RunOutcome) -> NDArray[np.object_]:
+def partitions(
+    simulator: slurm_sim.Simulator, ready: SimulationInput, found: RunOutcome
+) -> NDArray[np.object_]:
     """Where each job ran, by row; what it asks for, if it did not."""
     texts = ready.jobs.texts("partition")
     names = np.where(texts == "", ready.cluster.partitions[0].name, texts)
@@ -225,7 +173,7 @@ def partitions(simulator: Any, ready: SimulationInput, found: RunOutcome) -> NDA
     return names
 
 
-def node_lists(simulator: Any, ready: SimulationInput) -> NDArray[np.object_]:
+def node_lists(simulator: slurm_sim.Simulator, ready: SimulationInput) -> NDArray[np.object_]:
     """The nodes that each job has or had, as squeue prints them (``n[1-4]``), by row."""
     rows = dict(zip(ready.jobs.numbers("job_id").tolist(), range(len(ready.jobs)), strict=True))
     known: dict[tuple[str, ...], str] = {}

@@ -102,9 +102,6 @@ def add_engine_arguments(group: argparse._ArgumentGroup) -> None:
             f" (default: -{STARTED_BEFORE_S}; for a trace {STARTED_BEFORE_S} s before its first job)"
         ),
     )
-    group.add_argument(
-        "--reference", action="store_true", help="the simulator in Python: slow, the same results"
-    )
 
 
 def load_cluster(args: argparse.Namespace) -> tuple[ClusterConfig, list[str]]:

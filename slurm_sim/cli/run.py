@@ -94,8 +94,7 @@ def run(args: argparse.Namespace) -> int:
         )
     if args.until is not None and args.until > LAST_S:
         raise TraceError("--until", f"a time up to {LAST_S}", found=str(args.until))
-    show_notes(engine.without_core(args.reference), "warning")
-    simulator = engine.make(ready, args.reference)
+    simulator = engine.make(ready)
     with _progress() as progress:
         engine.run(simulator, ready, args.until, progress)
     found = engine.outcome(simulator, ready)

@@ -1,4 +1,4 @@
-// A simulation, as in the reference (slurm_sim/reference). Its functions are in engine.inl (begin, time), commands.inl (what
+// A simulation, as in the reference (tests/reference). Its functions are in engine.inl (begin, time), commands.inl (what
 // users and operators do), events.inl (what happens to jobs and nodes), resources.inl (what is taken, limits), order.inl (the
 // queue's order), main_pass.inl and backfill.inl. Each begins with what it may touch. Three members have files of their own:
 // Clock (when the schedulers run), Usage (what limits count) and Skips (what later passes may leave out).

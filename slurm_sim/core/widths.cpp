@@ -12,8 +12,7 @@ std::unique_ptr<Core> make_core(std::shared_ptr<const Config> config, std::share
   size_t words = (config->nodes.size() + 63) / 64;
   if (words > 256)
     throw Refusal(Refusal::kSimulation,
-                  "the cluster has " + std::to_string(config->nodes.size()) + " nodes, and the simulator's core has room for 16384; "
-                  "take the reference (slurm-sim: --reference), which is slow but has no such limit");
+                  "the cluster has " + std::to_string(config->nodes.size()) + " nodes, and the simulator's core has room for 16384");
   Make* make = words <= 2    ? make_core_2
                : words <= 4  ? make_core_4
                : words <= 16 ? make_core_16

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from slurm_sim.config import ClusterConfig, Params
 from slurm_sim.jobs import JobSpec
-from slurm_sim.reference.clock import SECOND_US, TICK_PHASE_US, PassClock
-from slurm_sim.reference.events import EventKind, Events
-from slurm_sim.reference.simulator import ReferenceSimulator
+from tests.reference.clock import SECOND_US, TICK_PHASE_US, PassClock
+from tests.reference.events import EventKind, Events
+from tests.reference.simulator import ReferenceSimulator
 
 COMES_US = {
     EventKind.END: 51_000,

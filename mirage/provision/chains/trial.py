@@ -162,7 +162,7 @@ def _warm(site: ChainSite, begin_s: int) -> Simulator:
     people = people_of(site.background.log)
     simulator = site.background.start_at(warm_s, WarmUp.TRACE, log, people).simulation
     simulator.run_until(begin_s)
-    return simulator  # type: ignore[no-any-return]
+    return simulator
 
 
 def _runs_s(links: list[Link], until_s: int) -> Iterator[tuple[int, bool]]:

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mirage.provision.env.observation import WIDTH, Pool, Simulation, Vectors, observe
+from mirage.provision.env.observation import WIDTH, Pool, Vectors, observe
+from slurm_sim import Simulator
 from slurm_sim.errors import SimulationError
 from slurm_sim.jobs import State
 from slurm_sim.ranges import LONGEST_S, MOST_WEIGHT, amount, flag, whole
@@ -54,7 +55,7 @@ class Start(NamedTuple):
     `starts.starts`.
     """
 
-    simulation: Simulation
+    simulation: Simulator
     """Never run any more: each episode has a fork."""
     predecessor_id: int
     successor_id: int

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from mirage.provision.env.episode import Start, Task
-from mirage.provision.env.observation import Simulation
 from mirage.provision.env.starts import equal_pair, starts
+from slurm_sim import Simulator
 from slurm_sim.config import ClusterConfig, Params, whole_nodes
 from slurm_sim.jobs import JobSpec
 from slurm_sim.seconds import DAY_S, HOUR_S
@@ -44,16 +44,5 @@ def example_starts(seed: int = 0, count: int = 8, task: Task | None = None) -> l
     """
     begins_s = [2 * DAY_S + 7 * HOUR_S * number for number in range(count)]
     days = begins_s[-1] / DAY_S + 4
-    simulation = make_simulation(busy_cluster(), busy_jobs(seed, days))
+    simulation = Simulator(busy_cluster(), busy_jobs(seed, days))
     return starts(simulation, equal_pair(2, 24 * HOUR_S), begins_s, task)
-
-
-def make_simulation(cluster: ClusterConfig, jobs: list[JobSpec], start_s: int = 0) -> Simulation:
-    """The C++ simulator where it is there, else the reference."""
-    try:
-        from slurm_sim.simulator import Simulator
-    except ImportError:
-        from slurm_sim.reference.simulator import ReferenceSimulator as Reference
-
-        return Reference(cluster, jobs, start_s)
-    return Simulator(cluster, jobs, start_s)

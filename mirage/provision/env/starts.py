@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mirage.provision.env.episode import Start, Task
-from mirage.provision.env.observation import WIDTH, Pool, Simulation, Vectors, observe, pair_columns
+from mirage.provision.env.observation import WIDTH, Pool, Vectors, observe, pair_columns
 from mirage.state.variables import PAIR
+from slurm_sim import Simulator
 from slurm_sim.errors import SimulationError
 from slurm_sim.jobs import JobSpec, State
 
@@ -37,7 +38,7 @@ def equal_pair(
 
 
 def starts(
-    simulation: Simulation, pair: Pair, at_s: Iterable[int], task: Task | None = None
+    simulation: Simulator, pair: Pair, at_s: Iterable[int], task: Task | None = None
 ) -> list[Start]:
     """Runs the simulation once through all these times, and forks it at each.
 
@@ -65,7 +66,7 @@ def starts(
 
 
 def live_start(
-    simulation: Simulation,
+    simulation: Simulator,
     predecessor_id: int,
     successor_id: int,
     task: Task | None = None,
@@ -108,7 +109,7 @@ def _stack(rows: list[Vectors]) -> Vectors:
     return np.array(rows, dtype=np.float32).reshape(len(rows), WIDTH)
 
 
-def _start(fork: Simulation, pair: Pair, pool: Pool, history: Vectors) -> Start:
+def _start(fork: Simulator, pair: Pair, pool: Pool, history: Vectors) -> Start:
     """A requeue would make two runs of one job, so the pair's jobs are never requeued."""
     plain = {"submit_s": None, "job_id": None, "requeue": False}
     first = fork.submit(replace(pair.predecessor, **plain))  # type: ignore[arg-type]

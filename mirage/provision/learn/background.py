@@ -8,14 +8,14 @@ import hashlib
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import slurm_sim
 from mirage.errors import InputError
 from mirage.provision.learn.episode import PairSpec
 from mirage.provision.learn.joblog import JobLog
 from mirage.provision.learn.logstate import Tally, state_at
 from mirage.provision.learn.times import iso
+from slurm_sim import Simulator
 from slurm_sim.admission import Admission
 from slurm_sim.config import Association, ClusterConfig, NodeAction
 from slurm_sim.errors import InvalidJob
@@ -62,8 +62,7 @@ def with_people(cluster: ClusterConfig, people: People) -> ClusterConfig:
 class SimulationStart(NamedTuple):
     """A simulation at its first instant."""
 
-    simulation: Any
-    """`slurm_sim.Simulator`, or what `Background.engine` is."""
+    simulation: Simulator
     tally: Tally
 
 
@@ -73,8 +72,6 @@ class Background:
 
     cluster: ClusterConfig
     log: JobLog
-    engine: Any = slurm_sim.Simulator
-    """What simulates: in tests also `slurm_sim.reference.simulator.ReferenceSimulator`."""
     trace: Trace | None = None
     """What the history was read from, for who fits a model of the workload to it."""
 
@@ -82,7 +79,7 @@ class Background:
         """With the jobs submitted until then only: what a training range may know."""
         return replace(self, log=self.log.between(self.log.first_s, end_s), trace=None)
 
-    def warm(self, begin_s: int, warm_up: WarmUp, until_s: int) -> Any:
+    def warm(self, begin_s: int, warm_up: WarmUp, until_s: int) -> Simulator:
         """A simulation at `begin_s`, warmed up, that knows all submissions until `until_s`. Raises
         InputError.
         """
@@ -110,7 +107,7 @@ class Background:
             )
         if warm_up is WarmUp.PAPER:
             return SimulationStart(
-                self.engine(self._with(people), arrivals.submissions(), at_s), Tally()
+                Simulator(self._with(people), arrivals.submissions(), at_s), Tally()
             )
         if not self._has_starts:
             raise InputError(
@@ -119,7 +116,7 @@ class Background:
         down = self._down(at_s)
         state = state_at(self.log, self.cluster, at_s, down)
         jobs = arrivals.between(at_s + 1, arrivals.last_s).submissions() if len(arrivals) else ()
-        simulation = self.engine.from_state(
+        simulation = Simulator.from_state(
             self._with(people), at_s, state.running, state.pending, down, jobs=jobs
         )
         return SimulationStart(simulation, state.tally)

@@ -17,8 +17,8 @@ from slurm_sim.admission import Admission, bits
 from slurm_sim.config import ClusterConfig
 from slurm_sim.jobfile.jobs import MISSING
 from slurm_sim.jobs import JobSpec
-from slurm_sim.reference.nodes import Picker
-from slurm_sim.reference.resources import FreeResources
+from slurm_sim.picking import Picker
+from slurm_sim.resources import FreeResources
 from slurm_sim.seconds import DAY_S
 from slurm_sim.state import PendingJob, RunningJob
 

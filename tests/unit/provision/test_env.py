@@ -21,12 +21,12 @@ from mirage.slurm.simulated import SimulatedCluster
 from mirage.state.encoder import JobPair as StatePair
 from mirage.state.encoder import encode, vector
 from mirage.state.history import History
+from slurm_sim import Simulator
 from slurm_sim.config import Partition, Qos, whole_nodes
 from slurm_sim.errors import SimulationError
 from slurm_sim.jobs import JobSpec
-from slurm_sim.reference.simulator import ReferenceSimulator
 from slurm_sim.seconds import HOUR_S
-from tests.sims import simulator
+from tests.sims import fast_simulator
 
 DAY_S = 24 * HOUR_S
 SHORT = Task(history=6)
@@ -41,16 +41,7 @@ PARTITIONS = [
 @pytest.fixture(scope="module")
 def busy() -> list[Start]:
     """Four starts on the busy cluster."""
-    sim = ReferenceSimulator(busy_cluster(), busy_jobs(0, 6))
-    return starts(
-        sim, equal_pair(2, 12 * HOUR_S), [DAY_S + 5 * HOUR_S * number for number in range(4)], SHORT
-    )
-
-
-@pytest.fixture(scope="module")
-def core_busy() -> list[Start]:
-    """The same, of the core."""
-    sim = pytest.importorskip("slurm_sim.simulator").Simulator(busy_cluster(), busy_jobs(0, 6))
+    sim = Simulator(busy_cluster(), busy_jobs(0, 6))
     return starts(
         sim, equal_pair(2, 12 * HOUR_S), [DAY_S + 5 * HOUR_S * number for number in range(4)], SHORT
     )
@@ -95,7 +86,9 @@ def workloads(draw: st.DrawFn) -> list[JobSpec]:
 def test_a_row_is_what_the_encoder_makes_of_a_snapshot(
     jobs: list[JobSpec], at_s: int, most: int | None, node_fails: bool
 ) -> None:
-    sim = simulator(SIZES, PARTITIONS, None, jobs, qos=(Qos("normal", max_jobs_per_user=most),))
+    sim = fast_simulator(
+        SIZES, PARTITIONS, None, jobs, qos=(Qos("normal", max_jobs_per_user=most),)
+    )
     sim.run_until(at_s)
     if node_fails:
         sim.node_drain("n3")
@@ -121,9 +114,9 @@ def test_an_observation_is_the_history_of_the_pair() -> None:
     jobs = busy_jobs(3, 4)
     pair = equal_pair(2, 6 * HOUR_S, 5 * HOUR_S)
     task = Task(history=12)
-    env = SubmitEnv(starts(ReferenceSimulator(busy_cluster(), jobs), pair, [DAY_S], task), task)
+    env = SubmitEnv(starts(Simulator(busy_cluster(), jobs), pair, [DAY_S], task), task)
     seen, _ = env.reset(seed=0)
-    sim = ReferenceSimulator(busy_cluster(), jobs)
+    sim = Simulator(busy_cluster(), jobs)
     history = History("batch", task.step_s, task.history)
     for time_s in range(DAY_S - 20 * 600, DAY_S + 30 * 600, 600):
         sim.run_until(time_s)
@@ -141,12 +134,11 @@ def test_an_observation_is_the_history_of_the_pair() -> None:
             np.testing.assert_array_equal(seen, expected)
 
 
-def test_gymnasiums_check(busy: list[Start], core_busy: list[Start]) -> None:
+def test_gymnasiums_check(busy: list[Start]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", message=".*(spec|render).*")
         check_env(SubmitEnv(busy, SHORT))
-        check_env(SubmitEnv(core_busy, SHORT))
         check_env(SubmitEnv(busy, replace(SHORT, history=1, skip_to_outcome=True)))
 
 
@@ -218,7 +210,7 @@ def test_the_seed_decides_everything(busy: list[Start]) -> None:
 
 
 def test_an_endless_episode_is_truncated() -> None:
-    sim = ReferenceSimulator(whole_nodes(2), [JobSpec(2, 100 * HOUR_S, submit_s=0)])
+    sim = Simulator(whole_nodes(2), [JobSpec(2, 100 * HOUR_S, submit_s=0)])
     task = Task(history=1, horizon_s=5 * HOUR_S)
     env = SubmitEnv(starts(sim, equal_pair(1, HOUR_S), [600], task), task)
     env.reset(seed=0)
@@ -239,7 +231,7 @@ def test_scaled_observations_are_small(busy: list[Start]) -> None:
 
 
 def test_a_pair_that_runs_already() -> None:
-    sim = ReferenceSimulator(
+    sim = Simulator(
         whole_nodes(3), [JobSpec(1, 5 * HOUR_S, submit_s=0), JobSpec(3, HOUR_S, submit_s=60)]
     )
     sim.run_until(100)
@@ -315,15 +307,13 @@ def test_bad_input_is_refused(busy: list[Start]) -> None:
     with pytest.raises(SimulationError, match="5 rows of history, the task needs 143"):
         SubmitEnv(busy).reset()
     with pytest.raises(SimulationError, match="at 100 already"):
-        starts(ReferenceSimulator(whole_nodes(1), start_s=100), equal_pair(1, 60), [50])
+        starts(Simulator(whole_nodes(1), start_s=100), equal_pair(1, 60), [50])
     for start in (-1, len(busy), 0.5, "first"):
         with pytest.raises(
             SimulationError, match=f"start is {start!r}; there are {len(busy)}, counted from 0"
         ):
             env.reset(options={"start": start})
-    sim = ReferenceSimulator(
-        whole_nodes(1), [JobSpec(1, 600), JobSpec(1, 600, dependency="afterany:1")]
-    )
+    sim = Simulator(whole_nodes(1), [JobSpec(1, 600), JobSpec(1, 600, dependency="afterany:1")])
     for shape in ((0, 40), (5, 7), (40,)):
         with pytest.raises(
             SimulationError,

@@ -1,33 +1,17 @@
-"""Rows of a simulation: the core's are the reference's, and those that the service's encoder makes."""
+"""Rows of a simulation: the core's are those that the service's encoder makes."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from mirage.provision.env.example import busy_cluster, busy_jobs, make_simulation
+from mirage.provision.env.example import busy_cluster, busy_jobs
 from mirage.provision.env.observation import COLUMNS, Pool, core_pool, walk
 from mirage.slurm.simulated import SimulatedCluster
 from mirage.state.encoder import JobPair as StatePair
 from mirage.state.encoder import encode
 from mirage.state.encoder import vector as state_vector
 from slurm_sim.jobs import JobSpec
-from slurm_sim.reference.simulator import ReferenceSimulator
-
-
-def test_a_walk_in_the_core_sees_what_the_reference_sees() -> None:
-    cluster, jobs = busy_cluster(), busy_jobs(3, 3)
-    pool, times_s = Pool.of(cluster, None), list(range(20_000, 150_000, 600))
-    seen = []
-    for sim in (make_simulation(cluster, jobs), ReferenceSimulator(cluster, jobs)):
-        sim.run_until(10_000)
-        first = sim.submit(JobSpec(2, 20_000, user="chain"))
-        pair = first, sim.submit(JobSpec(1, 30_000, user="chain", dependency=f"afterany:{first}"))
-        without, with_pair = sim.fork(), sim.fork()
-        seen.append((walk(without, pool, None, times_s), walk(with_pair, pool, pair, times_s)))
-    assert np.array_equal(seen[0][0], seen[1][0])
-    assert np.array_equal(seen[0][1], seen[1][1])
-    assert seen[0][1][:, [32, 33, 35, 36, 37]].any(axis=0).all()
 
 
 def test_the_cores_row_is_what_the_encoder_makes_of_a_snapshot() -> None:

@@ -24,8 +24,8 @@ from mirage.state.likeness import Waits
 from slurm_sim import Simulator
 from slurm_sim.config import NodeAction, NodeChange, Params, whole_nodes
 from slurm_sim.jobs import JobSpec, State
-from slurm_sim.reference.simulator import ReferenceSimulator as Reference
 from tests.learn_site import DAY_S, EPOCH_S, HOUR_S, background, fair_background
+from tests.reference.simulator import ReferenceSimulator as Reference
 
 BUSY_S = EPOCH_S + 12 * DAY_S + 77
 ENGINES = pytest.mark.parametrize("engine", [Simulator, Reference])

@@ -12,13 +12,12 @@ import pytest
 from mirage.errors import InputError
 from mirage.provision.env.observation import Pool, observe
 from mirage.provision.learn.augment import Augmentation, ResampledUsers, ScaledLoad
-from mirage.provision.learn.background import Background, WarmUp
+from mirage.provision.learn.background import WarmUp
 from mirage.provision.learn.drawing import EpisodePlan, fixed_pair
 from mirage.provision.learn.episode import AUGMENTED_LEAD_S, HISTORY, STEP_S, PairJob, PairSpec
 from mirage.provision.learn.sampler import USER, DropReason, LabelledEpisode, label
 from mirage.state.variables import PAIR
 from slurm_sim.jobs import JobSpec
-from slurm_sim.reference.simulator import ReferenceSimulator as Reference
 from tests.learn_site import DAY_S, EPOCH_S, HOUR_S, background, cluster, fair_background
 
 BUSY_S = EPOCH_S + 12 * DAY_S + 77
@@ -102,22 +101,6 @@ def test_the_rows_before_the_submission_know_nothing_of_the_pair() -> None:
     np.testing.assert_array_equal(
         episode.rows[10], observe(simulation, Pool.of(cluster(), None), None)
     )
-
-
-@pytest.mark.parametrize(
-    "site", [background(), fair_background()], ids=["first come", "fair-share"]
-)
-def test_the_reference_labels_alike(site: Background) -> None:
-    plan = EpisodePlan(EPOCH_S + 4 * DAY_S, fixed_pair(2, HOUR_S // 2))
-    seldom = replace(
-        site.cluster.params, bf_interval_s=900
-    )  # the reference takes a millisecond for each pass
-    site = replace(site, cluster=replace(site.cluster, params=seldom))
-    slow, fast = label(replace(site, engine=Reference), plan), label(site, plan)
-    assert isinstance(slow, LabelledEpisode)
-    assert isinstance(fast, LabelledEpisode)
-    np.testing.assert_array_equal(slow.episode.successor_start_s, fast.episode.successor_start_s)
-    np.testing.assert_array_equal(slow.episode.rows, fast.episode.rows)
 
 
 @pytest.mark.parametrize("augmentation", [None, ResampledUsers()], ids=["as logged", "augmented"])

@@ -16,6 +16,7 @@ from mirage.errors import InputError
 from mirage.provision.learn.background import Background, WarmUp
 from mirage.provision.learn.joblog import JobLog, read_log
 from mirage.provision.learn.logstate import state_at
+from slurm_sim import Simulator
 from slurm_sim.config import (
     ClusterConfig,
     NodeAction,
@@ -25,10 +26,10 @@ from slurm_sim.config import (
     SelectType,
     make_nodes,
 )
-from slurm_sim.reference.simulator import ReferenceSimulator as Reference
 from slurm_sim.table import JobTable
 from slurm_sim.traces import Trace, TraceError, make_trace
 from tests.learn_site import DAY_S, DAYS, EPOCH_S, HOUR_S, background, cluster, frame, trace
+from tests.reference.simulator import ReferenceSimulator as Reference
 
 NONE = pd.array([pd.NA], dtype="Int64")
 
@@ -284,12 +285,13 @@ def test_shared_nodes_hold_several_running_jobs() -> None:
 
 
 @pytest.mark.parametrize("warm_up", list(WarmUp))
-def test_core_and_reference_go_on_alike(warm_up: WarmUp) -> None:
+def test_core_and_reference_go_on_alike(warm_up: WarmUp, monkeypatch: pytest.MonkeyPatch) -> None:
     at_s = EPOCH_S + 4 * DAY_S + 1234
     arrivals = background().log.between(at_s, at_s + DAY_S)
     ends = []
-    for site in (background(), replace(background(), engine=Reference)):
-        simulation = site.start_at(at_s, warm_up, arrivals).simulation
+    for engine in (Simulator, Reference):
+        monkeypatch.setattr("mirage.provision.learn.background.Simulator", engine)
+        simulation = background().start_at(at_s, warm_up, arrivals).simulation
         simulation.run_until(at_s + DAY_S)
         ends.append(
             {

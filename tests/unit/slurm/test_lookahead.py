@@ -26,8 +26,8 @@ from slurm_sim.config import (
 )
 from slurm_sim.errors import SimulationError
 from slurm_sim.jobs import JobSpec
-from slurm_sim.reference.simulator import ReferenceSimulator
 from slurm_sim.state import PendingJob, RunningJob
+from tests.reference.simulator import ReferenceSimulator
 from tests.unit.slurm_sim.test_reference_properties import MINUTE, params
 
 SIZE = 5

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from slurm_sim import JobSpec, SimulationError, whole_nodes
-from slurm_sim.reference.simulator import ReferenceSimulator as Reference
 from slurm_sim.state import PendingJob, RunningJob
+from tests.reference.simulator import ReferenceSimulator as Reference
 from tests.sim_random import everything
 
 pytest.importorskip("slurm_sim.core._core", reason="the C++ core is not built")

@@ -11,8 +11,8 @@ import pytest
 import slurm_sim
 from slurm_sim.config import Params, whole_nodes
 from slurm_sim.jobs import JobSpec
-from slurm_sim.reference.simulator import ReferenceSimulator as Reference
 from slurm_sim.state import RunningJob
+from tests.reference.simulator import ReferenceSimulator as Reference
 
 QUIET = Params(
     priority_calc_period_s=100_000, priority_weight_age=0, priority_weight_job_size=0, bf_cycle_us=0

@@ -13,12 +13,16 @@ import pytest
 import slurm_sim
 
 ROOT = Path(slurm_sim.__file__).parent
-MODULES = sorted(ROOT.rglob("*.py"))
+REFERENCE = Path(__file__).parents[2] / "reference"
+MODULES = sorted([*ROOT.rglob("*.py"), *REFERENCE.glob("*.py")])
 OF_PYTHON = {"_asdict", "_fields", "_make", "_replace", "_ArgumentGroup"}
 """Of NamedTuple; the type of a group of options, for which argparse has no other name."""
 PRIVATE_MODULES = {"_core"}
 """The compiled core, which slurm_sim/core/_core.pyi describes."""
-SHARED = ("admission", "config", "copies", "dependency", "jobs", "ranges", "state", "table")
+SHARED = (
+    *("admission", "config", "constants", "copies", "dependency", "jobs", "picking", "ranges"),
+    *("resources", "state", "table"),
+)
 
 
 def is_private(name: str) -> bool:
@@ -48,7 +52,7 @@ def is_own(node: ast.Attribute) -> bool:
 
 def test_no_file_uses_the_private_names_of_another() -> None:
     found = [
-        f"{path.relative_to(ROOT)}:{place}"
+        f"{path}:{place}"
         for path in MODULES
         for place in foreign_names(path.read_text(encoding="utf-8"))
     ]
@@ -73,5 +77,5 @@ def test_such_names_are_found(source: str, found: list[str]) -> None:
 def test_what_the_engines_share_imports_none_of_them(name: str) -> None:
     tree = ast.parse((ROOT / f"{name}.py").read_text(encoding="utf-8"))
     imported = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    engines = ("slurm_sim.core", "slurm_sim.reference", "slurm_sim.simulator")
+    engines = ("slurm_sim.core", "tests", "slurm_sim.simulator")
     assert not [module for module in imported if module.startswith(engines)]

@@ -66,27 +66,24 @@ def test_the_contract_of_run() -> None:
     assert [first["job_id"], second["job_id"]] == ["7", "8"]
 
 
-@pytest.mark.parametrize("words", [(), ("--reference",)])
-def test_jobs_in_several_partitions_show_where_they_ran(words: tuple[str, ...]) -> None:
+def test_jobs_in_several_partitions_show_where_they_ran() -> None:
     """The first has `long`'s nodes; of the others one can't start before the time that is simulated
     ends.
     """
     text = '1,0,2,500,30000,long,4\n2,9,1,30,60,"long,short",4\n3,9,4,30,60,"short,long",4\n'
-    more = ("--columns=partition,nodelist", "--until=100", *words)
+    more = ("--columns=partition,nodelist", "--until=100")
     assert simulate(text, *more, cluster="toml", header=f"{HEADER},partition,cpus_per_node") == 0
     assert [row["partition"] for row in rows()] == ["long", "short", "short,long"]
     assert rows()[1]["nodelist"] == "n3"
 
 
-def test_core_and_reference_write_the_same_bytes() -> None:
+def test_equal_input_gives_equal_bytes() -> None:
     jobs = "".join(
         f"{n},{7 * n},{1 + n % 4},{5 + n % 50},{(n * 137) % 4000},u{n % 3}\n" for n in range(1, 60)
     )
     assert simulate(jobs, "--columns=all", header=f"{HEADER},user") == 0
     first = Path("r.csv").read_bytes()
     assert simulate(jobs, "--columns=all", header=f"{HEADER},user") == 0
-    assert Path("r.csv").read_bytes() == first
-    assert simulate(jobs, "--columns=all", "--reference", header=f"{HEADER},user") == 0
     assert Path("r.csv").read_bytes() == first
 
 
@@ -169,15 +166,12 @@ def test_until_leaves_times_open(capsys: pytest.CaptureFixture[str]) -> None:
 # -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("more", [[], ["--reference"]])
-def test_circles_end_the_run_and_say_so(
-    more: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_circles_end_the_run_and_say_so(capsys: pytest.CaptureFixture[str]) -> None:
     jobs = (
         "1,0,1,10,5,afterany:2\n2,1,1,10,5,afterany:1\n3,2,1,10,5,afterok:3\n4,3,1,10,5,afterany:2\n5,3,1,10,5,\n"
         "6,4,1,10,5,afterany:7\n7,4,1,10,5,afterany:6\n"
     )
-    assert simulate(jobs, "--columns=reason", *more, header=f"{HEADER},dependency") == 0
+    assert simulate(jobs, "--columns=reason", header=f"{HEADER},dependency") == 0
     found = {row["job_id"]: row for row in rows()}
     assert all(found[job]["start_s"] == found[job]["end_s"] == "" for job in "123467")
     assert found["5"]["end_s"]
@@ -218,12 +212,11 @@ def test_a_job_that_is_cancelled_in_the_queue_has_an_end_only() -> None:
     }
 
 
-@pytest.mark.parametrize("more", [[], ["--reference"]])
-def test_energy_is_in_the_summary(more: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_energy_is_in_the_summary(capsys: pytest.CaptureFixture[str]) -> None:
     """Both nodes idle from slurmctld's start (-120 s) on, one is busy for 3600 s."""
     cluster = CLUSTER.replace('n[1-4]"\n', 'n[1-2]"\nidle_w = 100\nbusy_w = 1000\n')
     Path("w.toml").write_text(cluster)
-    words = ("--until=10000", *more)
+    words = ("--until=10000",)
     assert simulate("1,0,1,60,3600\n", *words, cluster="--cluster=w.toml") == 0
     energy_j = 2 * 100 * 10120 + 900 * 3600
     assert f"energy: {energy_j / 3.6e6:.3f} kWh until 10000 s\n" in capsys.readouterr().err
@@ -234,26 +227,23 @@ def test_energy_is_in_the_summary(more: list[str], capsys: pytest.CaptureFixture
         10000,
         {"COMPLETED": 1},
     )
-    assert simulate("1,0,1,60,3600\n", *more) == 0
+    assert simulate("1,0,1,60,3600\n") == 0
     assert "energy" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("more", [[], ["--reference"]])
 @pytest.mark.parametrize("action", ["DOWN", "DRAIN"])
 def test_why_nothing_starts_when_nodes_are_down(
-    action: str, more: list[str], capsys: pytest.CaptureFixture[str]
+    action: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = CLUSTER + f'[[node_changes]]\ntime_s = 100\nnode = "n[1-4]"\naction = "{action}"\n'
     Path("down.toml").write_text(text)
-    assert simulate("1,0,1,10,5\n2,200,1,10,5\n", *more, cluster="--cluster=down.toml") == 0
+    assert simulate("1,0,1,10,5\n2,200,1,10,5\n", cluster="--cluster=down.toml") == 0
     shown = capsys.readouterr().err
     assert (
         "warning: all 4 nodes are down or drained at the end (n[1-4]), and jobs wait for nodes; a"
         " node_change" in shown
     )
-    assert (
-        simulate("1,0,1,10,5\n2,200,1,10,5\n", "--json", *more, cluster="--cluster=down.toml") == 0
-    )
+    assert simulate("1,0,1,10,5\n2,200,1,10,5\n", "--json", cluster="--cluster=down.toml") == 0
     found = json.loads(capsys.readouterr().out)
     assert found["nodes_down"] == ["n1", "n2", "n3", "n4"]
     assert found["never_start"] == {
@@ -261,7 +251,7 @@ def test_why_nothing_starts_when_nodes_are_down(
         "reasons": {"Resources": 1},
         "first": {"2": "Resources"},
     }
-    assert simulate("1,0,1,10,5\n", *more, cluster="--cluster=down.toml") == 0
+    assert simulate("1,0,1,10,5\n", cluster="--cluster=down.toml") == 0
     assert "down or drained" not in capsys.readouterr().err
 
 

@@ -34,8 +34,8 @@ from slurm_sim.config import (
 )
 from slurm_sim.errors import InvalidJob, SimulationError
 from slurm_sim.jobs import JobRecord, JobSpec, State
-from slurm_sim.reference.simulator import ReferenceSimulator as Reference
 from slurm_sim.workload import generate, load_model
+from tests.reference.simulator import ReferenceSimulator as Reference
 from tests.sim_random import (
     Dice,
     accepted,

@@ -29,11 +29,11 @@ from slurm_sim.config import (
 )
 from slurm_sim.errors import InvalidCluster, InvalidJob, SimulationError, UnknownJob
 from slurm_sim.jobs import JobRecord, JobSpec, State
-from slurm_sim.reference.nodes import Picker, pick_nodes
-from slurm_sim.reference.passes import most_tested
-from slurm_sim.reference.queue import QueueEntry
-from slurm_sim.reference.resources import FreeResources
-from slurm_sim.reference.simulator import ReferenceSimulator
+from slurm_sim.picking import Picker, pick_nodes
+from slurm_sim.resources import FreeResources
+from tests.reference.passes import most_tested
+from tests.reference.queue import QueueEntry
+from tests.reference.simulator import ReferenceSimulator
 from tests.sims import simulator
 
 HOUR = 3600

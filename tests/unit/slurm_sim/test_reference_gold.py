@@ -18,10 +18,10 @@ from slurm_sim import Simulator
 from slurm_sim.clusters import read_cluster
 from slurm_sim.config import ClusterConfig, Params, Partition, SelectType, named_nodes
 from slurm_sim.jobs import JobRecord, JobSpec, State
-from slurm_sim.reference.cluster import ClusterState
-from slurm_sim.reference.passes import backfill_pass, main_pass
-from slurm_sim.reference.queue import QueueEntry
 from tests.conformance.sim_paced import Paced
+from tests.reference.cluster import ClusterState
+from tests.reference.passes import backfill_pass, main_pass
+from tests.reference.queue import QueueEntry
 
 GOLD = Path(__file__).parents[4] / "shared" / "gold"
 pytestmark = pytest.mark.skipif(not GOLD.is_dir(), reason="the recorded replays are not here")

@@ -20,8 +20,8 @@ from slurm_sim.config import (
 )
 from slurm_sim.errors import InvalidCluster
 from slurm_sim.jobs import JobSpec, State
-from slurm_sim.reference.simulator import ReferenceSimulator
 from slurm_sim.state import PendingJob
+from tests.reference.simulator import ReferenceSimulator
 
 PLAIN = Params(
     select_type=SelectType.CONS_TRES,

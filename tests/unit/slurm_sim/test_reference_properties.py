@@ -13,10 +13,10 @@ from slurm_sim.admission import NodeRequest
 from slurm_sim.config import ClusterConfig, Params, Partition, Qos, named_nodes
 from slurm_sim.errors import SimulationError
 from slurm_sim.jobs import JobRecord, JobSpec, State
-from slurm_sim.reference.cluster import ClusterState
-from slurm_sim.reference.nodes import pick_nodes, runs
-from slurm_sim.reference.passes import main_pass
-from slurm_sim.reference.simulator import ReferenceSimulator
+from slurm_sim.picking import pick_nodes, runs
+from tests.reference.cluster import ClusterState
+from tests.reference.passes import main_pass
+from tests.reference.simulator import ReferenceSimulator
 from tests.sims import simulator
 
 NODES = ("n1", "n2", "n3", "n4", "n5", "n6")

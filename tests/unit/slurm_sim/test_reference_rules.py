@@ -23,8 +23,8 @@ from slurm_sim.config import (
 )
 from slurm_sim.errors import InvalidCluster, InvalidJob, SimulationError
 from slurm_sim.jobs import JobSpec, State, array
-from slurm_sim.reference.simulator import ReferenceSimulator
 from slurm_sim.table import JobTable
+from tests.reference.simulator import ReferenceSimulator
 
 HOUR = 3600
 FIFO = Params(priority_multifactor=False, limit_check_s=0)

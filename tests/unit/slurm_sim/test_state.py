@@ -22,8 +22,8 @@ from slurm_sim.config import (
 )
 from slurm_sim.errors import InvalidJob, SimulationError
 from slurm_sim.jobs import JobSpec
-from slurm_sim.reference.simulator import ReferenceSimulator as Reference
 from slurm_sim.state import REASONS, PendingJob, RunningJob
+from tests.reference.simulator import ReferenceSimulator as Reference
 from tests.sim_random import Dice, call, calls, everything, middle
 
 pytest.importorskip("slurm_sim.core._core", reason="the C++ core is not built")

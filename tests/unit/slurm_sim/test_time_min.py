@@ -16,8 +16,8 @@ from slurm_sim.jobfile.impossible import find_impossible
 from slurm_sim.jobfile.jobs import read_jobs
 from slurm_sim.jobfile.specs import specs
 from slurm_sim.jobs import JobSpec, State
-from slurm_sim.reference.simulator import ReferenceSimulator
 from slurm_sim.state import PendingJob, RunningJob
+from tests.reference.simulator import ReferenceSimulator
 
 SIMULATORS = [ReferenceSimulator, slurm_sim.Simulator]
 MIN = 60

@@ -8,30 +8,15 @@ from collections.abc import Iterable
 
 from slurm_sim.admission import Admission
 from slurm_sim.config import WEIGHTS_OF_TRES, ClusterConfig, Partition
+from slurm_sim.constants import partition_parts, qos_parts
 from slurm_sim.jobs import JobRecord
 from slurm_sim.ranges import MOST_WEIGHT
-from slurm_sim.reference.fairshare import FairShare
+from tests.reference.fairshare import FairShare
 
 TOP_PRIORITY = 0xFFFF_0000
 """With priority/basic each job gets one less than the one before it; the first gets one less than
 this.
 """
-
-
-def partition_parts(config: ClusterConfig) -> dict[str, float]:
-    """What each partition adds to a job's priority (PriorityWeightPartition)."""
-    of_all = [partition.priority_job_factor for partition in config.partitions]
-    largest = 1 if config.params.no_normal_part else max(of_all) or 1
-    weight = config.params.priority_weight_partition
-    return {item.name: weight * item.priority_job_factor / largest for item in config.partitions}
-
-
-def qos_parts(config: ClusterConfig) -> dict[str, float]:
-    """What each QOS adds to a job's priority (PriorityWeightQOS)."""
-    highest = 1 if config.params.no_normal_qos else max(qos.priority for qos in config.qos) or 1
-    return {
-        qos.name: config.params.priority_weight_qos * qos.priority / highest for qos in config.qos
-    }
 
 
 class Priorities:

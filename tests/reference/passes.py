@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from slurm_sim.config import Params, SelectType
 from slurm_sim.jobs import LIMITED, JobRecord, State
-from slurm_sim.reference.backfill import BackfillPlan, Outlook, Placement, Wish
-from slurm_sim.reference.cluster import ClusterState
-from slurm_sim.reference.queue import QueueEntry
 from slurm_sim.seconds import MINUTE_S
+from tests.reference.backfill import BackfillPlan, Outlook, Placement, Wish
+from tests.reference.cluster import ClusterState
+from tests.reference.queue import QueueEntry
 
 Start = Callable[[JobRecord, int], None]
 """Starts the job on these nodes."""

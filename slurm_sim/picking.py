@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from slurm_sim.admission import NodeRequest, bits
 from slurm_sim.config import NodeSpec, SelectType
-from slurm_sim.reference.resources import FreeResources
+from slurm_sim.resources import FreeResources
 
 
 def runs(nodes: int) -> Iterator[tuple[int, int]]:

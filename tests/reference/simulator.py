@@ -45,11 +45,11 @@ from slurm_sim.dependency import Dependencies, check_no_cycle, check_not_itself,
 from slurm_sim.errors import InvalidJob, SimulationError
 from slurm_sim.jobs import LIMITED, JobRecord, JobSpec, Sample, State
 from slurm_sim.ranges import END_S, LAST_S, MOST, listed, whole
-from slurm_sim.reference.clock import SECOND_US, PassClock
-from slurm_sim.reference.cluster import ClusterState
-from slurm_sim.reference.events import EventKind, Events
-from slurm_sim.reference.passes import backfill_pass, main_pass, most_tested
 from slurm_sim.state import InitialState, PendingJob, RunningJob, Timers
+from tests.reference.clock import SECOND_US, PassClock
+from tests.reference.cluster import ClusterState
+from tests.reference.events import EventKind, Events
+from tests.reference.passes import backfill_pass, main_pass, most_tested
 
 Hook = Callable[[JobRecord], None]
 _UNKNOWN_TO_SLURM = frozenset({EventKind.END, EventKind.NODE, EventKind.CANCEL, EventKind.SUBMIT})

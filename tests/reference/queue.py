@@ -8,7 +8,7 @@ from typing import NamedTuple
 from slurm_sim.admission import Admission
 from slurm_sim.dependency import Dependency, DependencyState
 from slurm_sim.jobs import JobRecord, State
-from slurm_sim.reference.priority import Priorities
+from tests.reference.priority import Priorities
 
 PASSES_OWN = ("None", "Priority", "Resources")
 """Reasons that passes give all the time, and nobody notes."""

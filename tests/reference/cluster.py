@@ -10,16 +10,16 @@ from slurm_sim.config import YEAR_S, ClusterConfig, NodeAction, NodeOutage
 from slurm_sim.dependency import parse_dependency
 from slurm_sim.errors import SimulationError, UnknownJob
 from slurm_sim.jobs import JobRecord, JobSpec, State
+from slurm_sim.picking import Picker
 from slurm_sim.ranges import known_id
-from slurm_sim.reference.backfill import Holding, Wish
-from slurm_sim.reference.energy import EnergyMeter
-from slurm_sim.reference.fairshare import FairShare
-from slurm_sim.reference.limits import Claimant, LimitCounters, Use
-from slurm_sim.reference.nodes import Picker
-from slurm_sim.reference.priority import Priorities
-from slurm_sim.reference.queue import JobQueue
-from slurm_sim.reference.reservations import Calendar
-from slurm_sim.reference.resources import FreeResources
+from slurm_sim.resources import FreeResources
+from tests.reference.backfill import Holding, Wish
+from tests.reference.energy import EnergyMeter
+from tests.reference.fairshare import FairShare
+from tests.reference.limits import Claimant, LimitCounters, Use
+from tests.reference.priority import Priorities
+from tests.reference.queue import JobQueue
+from tests.reference.reservations import Calendar
 
 
 class ClusterState:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from slurm_sim.config import ROOT, Association, Params
+from slurm_sim.constants import decay_per_s
 
 
 @dataclass
@@ -35,12 +36,6 @@ class _Run:
     since_s: int
     billing: float
     usage_factor: float
-
-
-def decay_per_s(params: Params) -> float:
-    """What is left of a past usage after one second (PriorityDecayHalfLife)."""
-    half_life_s = params.priority_decay_half_life_s
-    return 1 - 0.693 / half_life_s if half_life_s else 1.0
 
 
 class FairShare:

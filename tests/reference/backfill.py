@@ -12,8 +12,8 @@ from typing import NamedTuple, Protocol
 
 from slurm_sim.admission import NodeRequest
 from slurm_sim.config import Params, SelectType
-from slurm_sim.reference.reservations import Calendar
-from slurm_sim.reference.resources import FreeResources
+from slurm_sim.resources import FreeResources
+from tests.reference.reservations import Calendar
 
 
 class Placement(NamedTuple):

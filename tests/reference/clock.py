@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from slurm_sim.config import Params
-from slurm_sim.reference.events import EventKind
 from slurm_sim.state import Timers
+from tests.reference.events import EventKind
 
 SECOND_US = 1_000_000
 BACKFILL_PHASE_US = 400_000
