@@ -111,3 +111,49 @@ def test_each_page_takes_ten_minutes_at_most() -> None:
         for page in (ROOT / folder).glob("*.md")
     }
     assert {page: count for page, count in counts.items() if count > MOST_WORDS} == {}
+
+
+MOST_WORDS_OF_A_SENTENCE = 25
+SENTENCE_END = re.compile(r"(?<=[.!?:])[)\"*]*\s+")
+NO_PROSE = re.compile(r"\s*(?:[-*|#>]|\d+\. )")
+"""How a line of a list, a table or a title begins."""
+WORD = re.compile(r"[A-Za-z][\w'-]+")
+
+
+def long_sentences(text: str) -> Iterator[str]:
+    """In paragraphs; neither code, links, numbers nor single letters count as words."""
+    for block in re.split(r"\n\s*\n|\n(?=\s*(?:[-*|#>]|\d+\. ))", text):
+        if NO_PROSE.match(block) is None:
+            plain = re.sub(r"`[^`]*`|\]\([^)]*\)", " ", block)
+            yield from (
+                " ".join(sentence.split())
+                for sentence in SENTENCE_END.split(plain)
+                if len(WORD.findall(sentence)) > MOST_WORDS_OF_A_SENTENCE
+            )
+
+
+def test_sentences_have_25_words_at_most() -> None:
+    folders = (ROOT / "docs", ROOT / "docs/decisions", ROOT / "benchmarks", ROOT)
+    found = [
+        f"{page.relative_to(ROOT)}: {sentence}"
+        for folder in folders
+        for page in folder.glob("*.md")
+        for sentence in long_sentences(without_code(page))
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("word " * 25, 0),
+        ("word " * 26, 1),
+        (("word " * 13 + ". ") * 2, 0),
+        ("| " + "word " * 26, 0),
+        ("`" + "word " * 26 + "` word", 0),
+        ("- item\n\n" + "word " * 13 + "\n" + "word " * 13, 1),
+    ],
+    ids=["short", "long", "two", "table", "code", "lines"],
+)
+def test_long_sentences_are_found(text: str, count: int) -> None:
+    assert len(list(long_sentences(text))) == count
