@@ -80,7 +80,7 @@ def _found(
     return choices(
         asked,
         list(entries(partition_rules(survey.partitions()), limits)),
-        QueueView(snapshot=snapshot, user=user, records=records, learned=learned),
+        QueueView(snapshot=snapshot, user=user, ask_records=lambda: records, learned=learned),
         live,
         read_node_use(runner),
         speeds=read_speeds(speeds_file) if speeds_file else ALIKE,

@@ -27,6 +27,7 @@ from mirage.doctor.service import (
     check_intake,
     check_model,
     check_server,
+    check_waits,
 )
 from mirage.doctor.slurm import check_slurm
 from mirage.doctor.survey import Site, survey
@@ -36,6 +37,7 @@ from mirage.domain import ActingMode, Settings
 from mirage.ports import Cluster
 from mirage.user.service_check import agent_folder, default_agent_store
 from mirage.user.slurm_access import REST, glance_of, slurm_user, survey_of
+from mirage.user.waits_folder import waits_folders
 
 _STYLES = {
     Severity.OK: "green",
@@ -132,6 +134,7 @@ def examine(site: Site, config: Config) -> Iterator[Diagnosis]:
     yield from check_server(config.daemon.store)
     yield from check_model(site, config.policy, config.daemon.poll_s)
     yield from check_drift(files["audit"], config.policy)
+    yield from check_waits(waits_folders()[site.of_daemon])
 
 
 def _try_job(cluster: Cluster, options: Sequence[str]) -> list[Diagnosis]:

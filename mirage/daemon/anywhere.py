@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mirage.chain.tag import anywhere_in, parse_tag
@@ -59,9 +60,8 @@ class Anywhere(Observer):
 
     def _kept(self, job: Job, names: Sequence[str], seen: Snapshot) -> list[str]:
         """All, where a wait is not known."""
-        learned = self.learned()
-        records = () if learned else self.accounting(seen.at_s - RECORDS_S, seen.at_s)
-        view = QueueView(snapshot=seen, user=job.user, records=records, learned=learned)
+        ask = partial(self.accounting, seen.at_s - RECORDS_S, seen.at_s)
+        view = QueueView(snapshot=seen, user=job.user, ask_records=ask, learned=self.learned())
         nodes = self.nodes()
         speeds = {
             name: self.speeds.of(name, {n.gpu_type for n in nodes if name in n.partitions})

@@ -163,6 +163,31 @@ def check_drift(audit: Path, policy: PolicyConfig) -> Iterator[Diagnosis]:
         )
 
 
+def check_waits(folder: Path) -> Iterator[Diagnosis]:
+    """What the nights learnt of waits: which rule answers, and whether its range still holds."""
+    if not _is_there(folder):
+        yield ok("waits", "nothing is learnt of waits yet: like jobs answer `mirage when`")
+        return
+    # With numpy and xgboost, which a new site does not need.
+    from mirage.provision.starts.learned_folder import read_learned, told
+
+    try:
+        learned = read_learned(folder)[0]
+    except InputError as problem:
+        yield warning("waits", str(problem), "`mirage when` fails.", "The next night mends it.")
+        return
+    words = ". ".join(told(learned))
+    if learned.has_drifted or (learned.planned and learned.planned.has_drifted):
+        yield warning(
+            "waits",
+            words,
+            "Jobs wait otherwise than in the last weeks.",
+            "Ranges are half as wide again until the nights have learnt it.",
+        )
+    else:
+        yield ok("waits", words)
+
+
 def check_files(files: Mapping[str, Path]) -> Iterator[Diagnosis]:
     """Whether store and audit log can be written by who runs this."""
     for check, path in files.items():

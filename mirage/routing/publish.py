@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -88,9 +89,8 @@ class Publisher:
         """Writes the state and, before it, the agents if they are not there. Raises ClusterError,
         InputError.
         """
-        learned = self.learned()
-        records = () if learned else self._recent(snapshot.at_s)
-        view = QueueView(snapshot=snapshot, user="", records=records, learned=learned)
+        ask = partial(self._recent, snapshot.at_s)
+        view = QueueView(snapshot=snapshot, user="", ask_records=ask, learned=self.learned())
         nodes = read_node_use(self.runner)
         places = tuple(places_in(self.partitions, view, nodes))
         kinds = [agent.kind for agent in self.agents]

@@ -137,9 +137,12 @@ class StartSources:
 
     @cached_property
     def _view(self) -> QueueView:
-        learned = self.learned()
-        records = [] if learned else self._records()
-        return QueueView(snapshot=self._snapshot, user=self.user, records=records, learned=learned)
+        return QueueView(
+            snapshot=self._snapshot,
+            user=self.user,
+            ask_records=self._records,
+            learned=self.learned(),
+        )
 
     @cached_property
     def _live(self) -> ClusterConfig:

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from mirage.domain import Job, Snapshot
 from mirage.provision.starts.at_once import at_once
 from mirage.provision.starts.forecast import JobShape, StartForecast
 from mirage.provision.starts.queue_rows import Row, competes, first_partition, rows_of
-from mirage.provision.starts.slurms_plan import TREES_AND_PLAN, forecast_from_plan
+from mirage.provision.starts.slurms_plan import (
+    LIKE,
+    PLAN,
+    TREES,
+    TREES_AND_PLAN,
+    forecast_from_plan,
+)
 
 if TYPE_CHECKING:  # numpy takes a fifth of a second to import
     from mirage.provision.starts.walk import NightlyWaits
 
+_ALIKE = {
+    TREES: "stood alike in this queue",
+    TREES_AND_PLAN: "had such a plan of Slurm in such a queue",
+    PLAN: "had such a plan of Slurm",
+}
 LATEST = 5
 """So many of the latest jobs say which priority a new one gets."""
 
@@ -26,10 +38,14 @@ class QueueView:
     snapshot: Snapshot
     user: str
     """Who asks, and would submit."""
-    records: Sequence[Job] = ()
-    """Of accounting, of the last days (`like_jobs.RECENT_S`)."""
+    ask_records: Callable[[], Sequence[Job]] = tuple
+    """Of accounting, of the last days (`like_jobs.RECENT_S`); asked where like jobs answer."""
     learned: NightlyWaits | None = None
     """What the service learnt of this site's waits."""
+
+    @cached_property
+    def records(self) -> Sequence[Job]:
+        return self.ask_records()
 
 
 def forecast_shape(shape: JobShape, view: QueueView) -> StartForecast | None:
@@ -48,8 +64,9 @@ def forecast_job(job: Job, view: QueueView) -> StartForecast | None:
     """The same of a job in the queue, or of one that is not there yet."""
     if job.is_queueing and (found := at_once(job, view.snapshot)):
         return found
-    if view.learned is not None:
-        return _by_trees(job, view, view.learned)
+    night = view.learned and view.learned.for_job(has_plan=job.planned_s is not None)
+    if night and night.rule != LIKE:
+        return _as_learnt(job, view, night)
     from mirage.provision.starts.like_jobs import (
         AT_LEAST,
         forecast_from_like_jobs,
@@ -58,7 +75,10 @@ def forecast_job(job: Job, view: QueueView) -> StartForecast | None:
 
     samples = recent_waits(view.records, view.snapshot, job)
     planned = forecast_from_plan(job, view.snapshot) if len(samples) < AT_LEAST else None
-    return planned or forecast_from_like_jobs(job, samples, view.snapshot)
+    found = planned or forecast_from_like_jobs(job, samples, view.snapshot)
+    if night and found:
+        return replace(found, reason=f"{found.reason}; {night.words}")
+    return found
 
 
 def row_of(job: Job, snapshot: Snapshot) -> Row:
@@ -80,7 +100,7 @@ def fresh_priority(job: Job, snapshot: Snapshot) -> int:
     return values[len(values) // 2] if values else 0
 
 
-def _by_trees(job: Job, view: QueueView, learned: NightlyWaits) -> StartForecast:
+def _as_learnt(job: Job, view: QueueView, night: NightlyWaits) -> StartForecast:
     import numpy as np
 
     from mirage.provision.starts.queue_log import FEATURES, planned_log, time_features
@@ -95,17 +115,17 @@ def _by_trees(job: Job, view: QueueView, learned: NightlyWaits) -> StartForecast
     since_s = job.submit_s if job.eligible_s is None else job.eligible_s
     values = row_of(job, view.snapshot) | time_features(now_s, job.submit_s, since_s)
     values["planned_log"] = np.nan if job.planned_s is None else planned_log(job.planned_s - now_s)
-    by_plan = learned.planned if job.planned_s is not None else None
-    learned = by_plan or learned
     row = np.array([[values[name] for name in FEATURES]], dtype=np.float32)
-    law = dict(zip(LEVELS, np.exp(learned.logs(row)[0]).tolist(), strict=True))
-    alike = "had such a plan of Slurm in such a queue" if by_plan else "stood alike in this queue"
-    reason = f"so by what jobs waited that {alike}; the range is checked on {learned.judged} waits"
-    if learned.has_drifted:
-        reason += ", and wider since the last days were missed"
+    law = dict(zip(LEVELS, np.exp(night.logs(row)[0]).tolist(), strict=True))
+    method = night.rule
+    if night is not view.learned and method != PLAN:
+        method = TREES_AND_PLAN
+    reason = f"so by what jobs waited that {_ALIKE[method]}; {night.words}"
+    if night.has_drifted:
+        reason += ", and the range is wider since the last days were missed"
     return StartForecast(
         wait_s=(law[0.1], law[0.5], law[0.9]),
-        method=TREES_AND_PLAN if by_plan else "trees",
+        method=method,
         reason=reason,
         law=tuple(law.items()),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,6 +13,7 @@ from mirage.models.recipe import About, Recipe
 from mirage.provision.learn.boosted import BoostedTrees
 from mirage.provision.starts.keeping import kept_files
 from mirage.provision.starts.queue_log import FEATURES, read_queue_log, with_starts
+from mirage.provision.starts.slurms_plan import LIKE, PLAN, TREES
 from mirage.provision.starts.wait_trees import SEED, WaitTrees
 from mirage.provision.starts.walk import LEVELS, NightlyWaits, Walk
 
@@ -20,6 +21,7 @@ BURSTS, JOBS = "bursts.safetensors", "jobs.safetensors"
 PLANNED = "planned-"
 """Before the names of the trees of jobs with a plan."""
 METHOD = "wait-trees"
+_JUDGED = ("off", "errors", "judged", "covered")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,20 +31,24 @@ class WaitsAbout(About):
     SYSTEM: ClassVar[str] = "starts"
     learnt_s: int
     rows: int
+    off: Mapping[str, float]
+    """This and the next as in `NightlyWaits`."""
     errors: tuple[float, ...]
-    """As `NightlyWaits.errors`."""
     judged: int
     covered: float
-    """-1: too few waits were judged."""
-    planned_errors: tuple[float, ...] = ()
+    planned_off: Mapping[str, float] = field(default_factory=dict)
     """The same of jobs with a plan of Slurm; empty: too few had one."""
+    planned_errors: tuple[float, ...] = ()
     planned_judged: int = 0
-    planned_covered: float = -1.0
+    planned_covered: float = 0.0
 
     def problem(self) -> str:
         for errors in (self.errors, self.planned_errors or self.errors):
             if len(errors) != len(LEVELS) or list(errors) != sorted(errors):
                 return f"errors: expected {len(LEVELS)} rising numbers, got {errors}"
+        rules = {TREES, LIKE, PLAN}
+        if not self.off or not {*self.off, *self.planned_off} <= rules or PLAN in self.off:
+            return f"off: expected numbers of {', '.join(sorted(rules))}, got {dict(self.off)}"
         return ""
 
 
@@ -62,21 +68,9 @@ class _Weights:
 def write_learned(folder: Path, learned: NightlyWaits, rows: int, now_s: int) -> None:
     """Raises InputError, MirageError."""
     planned = learned.planned
-    of_plans: dict[str, Any] = {}
-    if planned is not None:
-        of_plans = {
-            "planned_errors": planned.errors,
-            "planned_judged": planned.judged,
-            "planned_covered": _shown(planned.covered),
-        }
-    about = WaitsAbout(
-        learnt_s=now_s,
-        rows=rows,
-        errors=learned.errors,
-        judged=learned.judged,
-        covered=_shown(learned.covered),
-        **of_plans,
-    )
+    of_plans = {f"planned_{name}": getattr(planned, name) for name in _JUDGED if planned}
+    of_all: dict[str, Any] = {name: getattr(learned, name) for name in _JUDGED}
+    about = WaitsAbout(learnt_s=now_s, rows=rows, **of_all, **of_plans)
     libraries = {name: version(name) for name in ("numpy", "xgboost")}
     recipe = Recipe(
         system=WaitsAbout.SYSTEM,
@@ -99,34 +93,19 @@ def read_learned(folder: Path) -> tuple[NightlyWaits, WaitsAbout]:
     about = WaitsAbout.of(recipe, folder)
     planned = None
     if about.planned_errors:
-        planned = NightlyWaits(
-            trees=_trees(folder, PLANNED),
-            errors=about.planned_errors,
-            judged=about.planned_judged,
-            covered=_read(about.planned_covered),
-        )
-    learned = NightlyWaits(
-        trees=_trees(folder, ""),
-        errors=about.errors,
-        judged=about.judged,
-        covered=_read(about.covered),
-        planned=planned,
-    )
+        planned = NightlyWaits(trees=_trees(folder, PLANNED), **_judged(about, "planned_"))
+    learned = NightlyWaits(trees=_trees(folder, ""), planned=planned, **_judged(about, ""))
     return learned, about
+
+
+def _judged(about: WaitsAbout, prefix: str) -> dict[str, Any]:
+    return {name: getattr(about, prefix + name) for name in _JUDGED}
 
 
 def _trees(folder: Path, prefix: str) -> WaitTrees:
     names = (f"{prefix}{BURSTS}", f"{prefix}{JOBS}")
     of_bursts, of_jobs = (BoostedTrees.load(folder / name, len(FEATURES), 1) for name in names)
     return WaitTrees(of_bursts, of_jobs, by_plan=bool(prefix))
-
-
-def _shown(covered: float | None) -> float:
-    return -1.0 if covered is None else covered
-
-
-def _read(covered: float) -> float | None:
-    return None if covered < 0 else covered
 
 
 def learn_from_kept(
@@ -142,10 +121,22 @@ def learn_from_kept(
     log = with_starts(read_queue_log(files), starts_s)
     learned = Walk(log).night(now_s)
     if learned is None:
-        return f"{len(log)} rows in {kept}: too few jobs have started yet"
+        return f"{len(log)} rows in {kept}: too few jobs have started yet to learn and to check"
     for folder in folders:
         write_learned(folder, learned, len(log), now_s)
-    words = f"learnt the waits of {len(log)} rows of the queue log"
-    if learned.has_drifted:
-        words += f"; only {learned.covered:.0%} of the last days' waits were in the range, so it is wider"
-    return words
+    return f"{len(log)} rows of the queue log: {'. '.join(told(learned))}"
+
+
+def told(learned: NightlyWaits) -> list[str]:
+    """Which rule answers and why, and whether its range has held; one sentence each."""
+    nights = {"new jobs": learned, "jobs with a plan of Slurm": learned.planned}
+    found = []
+    for whose, night in nights.items():
+        if night is not None:
+            found.append(f"of {whose} {night.rule} answer: {night.words}")
+            if night.has_drifted:
+                found.append(
+                    f"only {night.covered:.0%} of their last days' waits were in the range, so it is"
+                    " wider"
+                )
+    return found

@@ -107,8 +107,8 @@ def _methods(log: QueueLog) -> list[_Method]:
     walk = Walk(log)
 
     def trees(_: QueueLog, today: QueueLog) -> Floats | None:
-        night = walk.night(today.poll_s[0])
-        return None if night is None else np.exp(night.logs(today.features)[:, SHOWN])
+        logs = walk.logs(today)
+        return None if logs is None else np.exp(logs[:, SHOWN])
 
     methods = [
         _Method(TREES, trees),

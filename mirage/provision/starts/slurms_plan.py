@@ -9,7 +9,9 @@ from __future__ import annotations
 from mirage.domain import Job, Snapshot
 from mirage.provision.starts.forecast import StartForecast
 
-PLAN, TREES_AND_PLAN = "Slurm's plan", "trees and Slurm's plan"
+TREES, LIKE, PLAN = "trees", "like jobs", "Slurm's plan"
+"""Rules that may answer; the next is trees for how a wait differs from the plan."""
+TREES_AND_PLAN = "trees and Slurm's plan"
 SHARES = (0.1, 0.6, 1.2)
 """Of the planned wait, as p10, p50 and p90. They are assumed, not learnt."""
 

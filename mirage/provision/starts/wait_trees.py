@@ -46,7 +46,7 @@ class WaitTrees:
     def logs(self, features: Vectors) -> Floats:
         """(n, FEATURES) -> (n,): the mean of the logarithm of the wait."""
         found = np.mean([each.predict(features)[:, 0] for each in self._both], axis=0)
-        return np.asarray(found + _planned(features) if self.by_plan else found)
+        return np.asarray(found + planned_logs(features) if self.by_plan else found)
 
     @property
     def _both(self) -> tuple[BoostedTrees, BoostedTrees]:
@@ -64,7 +64,7 @@ def fit_trees(log: QueueLog, now_s: float, *, by_plan: bool = False) -> WaitTree
     logs = log_wait(np.where(started, rows.wait_s, OPEN * (now_s - rows.poll_s)))
     few, features = thinned(rows), rows.features
     if by_plan:
-        logs = logs - _planned(features)
+        logs = logs - planned_logs(features)
     else:
         features = features[:, :-1]
     return WaitTrees(
@@ -74,7 +74,7 @@ def fit_trees(log: QueueLog, now_s: float, *, by_plan: bool = False) -> WaitTree
     )
 
 
-def _planned(features: Vectors) -> Floats:
+def planned_logs(features: Vectors) -> Floats:
     """(n,): logarithm of the planned wait, as of `log_wait`."""
     return np.clip(features[:, -1].astype(np.float64), np.log(LEAST_S), np.log(MOST_S))
 

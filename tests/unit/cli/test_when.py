@@ -164,7 +164,7 @@ def test_what_the_service_learnt_answers_first(slurm, capsys, tmp_path, monkeypa
     assert cli.main(["when", "14", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["method"] == "trees"
-    assert "the range is checked on " in found["forecasts"][0]["reason"]
+    assert "medians were off by a factor of " in found["forecasts"][0]["reason"]
     (tmp_path / "run" / "waits" / "jobs.safetensors").write_bytes(b"{}")
     assert cli.main(["when", "14"]) == 2
     assert "truncated or changed since it was written" in capsys.readouterr().err

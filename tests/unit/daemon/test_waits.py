@@ -17,6 +17,8 @@ from mirage.daemon.app import ServiceOptions, _Service
 from mirage.daemon.observers import RoutingTable
 from mirage.daemon.restraint import Acting
 from mirage.daemon.waits import KEPT, LEARNT, QueueLogs
+from mirage.doctor.finding import Severity
+from mirage.doctor.service import check_waits
 from mirage.domain import ActingMode, ClusterNode, Job, JobState, Snapshot
 from mirage.provision.starts.keeping import QueueKeeper, job_key, kept_files, noted, starts_of
 from mirage.provision.starts.learned_folder import read_learned, write_learned
@@ -143,9 +145,24 @@ def test_it_trains_once_a_night_and_what_is_learnt_answers(tmp_path: Path, monke
 
     monkeypatch.setattr(learning_waits, "connect", lambda _: SimpleNamespace(cluster=Slurm()))
     words = learning_waits.learn(order, FIRST_S + 8 * DAY_S)
-    assert "learnt the waits of " in words
+    assert "of new jobs trees answer: on days held back (" in words
     for folder in (tmp_path / LEARNT, tmp_path / "run" / LEARNT):
         assert read_learned(folder)[0].judged > 0
+
+
+def test_the_doctor_tells_which_rule_answers_and_warns_of_drift(tmp_path: Path):
+    folder = tmp_path / "waits"
+    (finding,) = check_waits(folder)
+    assert "nothing is learnt of waits yet" in finding.what
+    waits = learned_waits(tmp_path)
+    write_learned(folder, waits, 1000, NOW)
+    (finding,) = check_waits(folder)
+    assert finding.severity is Severity.OK
+    assert finding.what.startswith("of new jobs trees answer: on days held back (")
+    write_learned(folder, replace(waits, covered=0.4), 1000, NOW)
+    (finding,) = check_waits(folder)
+    assert finding.severity is Severity.WARNING
+    assert "only 40% of their last days' waits were in the range" in finding.what
 
 
 def test_a_restart_publishes_what_was_learnt(tmp_path: Path):

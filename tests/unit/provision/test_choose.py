@@ -92,7 +92,7 @@ def test_the_earliest_finish_comes_first_and_costs_are_by_weights() -> None:
     records = [past("fast", n, 3 * HOUR) for n in range(1, 41)]
     records += [past("slow", n, HOUR) for n in range(101, 141)]
     view = QueueView(
-        snapshot=Snapshot(at_s=NOW_S, jobs=(), nodes=()), user="alice", records=records
+        snapshot=Snapshot(at_s=NOW_S, jobs=(), nodes=()), user="alice", ask_records=lambda: records
     )
     allowed = [
         Entitlement(partition=name, account="maths", qos=qos)
