@@ -12,6 +12,8 @@ class SimulationError(ValueError):
 class CoreMissing(SimulationError):
     """The C++ core was not built, or for another Python."""
 
+    exit_code = 2
+
     def __str__(self) -> str:
         return (
             "the simulator is not installed: it is compiled, and there was no C++20 compiler. Install"

@@ -153,7 +153,6 @@ def _site_history(
     """Reads accounting, and how slurmctld describes the cluster. Raises MirageError."""
     import numpy as np
 
-    from mirage.figures.resample import FEWEST_BLOCKS, SHORTEST_BLOCK_S
     from mirage.provision.learn.accounting import import_records
     from mirage.provision.learn.cautions import choose_partition
     from mirage.provision.learn.joblog import log_of
@@ -181,6 +180,14 @@ def _site_history(
     wanted = plan.partition or _partition(current, described)
     partition, _ = choose_partition(log_of(history, described), described, wanted)
     limit_s = _longest(described, partition)
+    _check_length(span_s, limit_s)
+    return _SiteHistory(trace, cluster, jobs, partition, limit_s)
+
+
+def _check_length(span_s: float, limit_s: int) -> None:
+    """Raises MirageError: a history of this length can't judge pairs of this limit."""
+    from mirage.figures.resample import FEWEST_BLOCKS, SHORTEST_BLOCK_S
+
     needed_s = 2 * limit_s + FEWEST_BLOCKS * SHORTEST_BLOCK_S
     if span_s * JUDGED < needed_s:
         raise MirageError(
@@ -189,7 +196,6 @@ def _site_history(
             f" {format_duration(int(needed_s / JUDGED))}. Give more --days, or wait until there"
             " are."
         )
-    return _SiteHistory(trace, cluster, jobs, partition, limit_s)
 
 
 def _partition(current: Recipe | None, cluster: ClusterConfig) -> str | None:

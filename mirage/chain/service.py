@@ -80,7 +80,7 @@ class ServiceRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replica:
+class ReplicaChain:
     """A chain of a service."""
 
     chain_id: str
@@ -257,16 +257,16 @@ def is_service(text: str) -> bool:
     )
 
 
-def living_replicas() -> dict[str, list[Replica]]:
+def living_replicas() -> dict[str, list[ReplicaChain]]:
     """By service: one's own replicas that are not over, by number."""
     every = all_replicas().items()
     living = {name: [one for one in each if not one.is_over] for name, each in every}
     return {name: each for name, each in living.items() if each}
 
 
-def all_replicas() -> dict[str, list[Replica]]:
+def all_replicas() -> dict[str, list[ReplicaChain]]:
     """As `living_replicas`, with those that are over; of one number the newest is last."""
-    found: dict[str, list[tuple[int, int, Replica]]] = {}
+    found: dict[str, list[tuple[int, int, ReplicaChain]]] = {}
     for path in chains_folder().glob(f"*/{CHAIN_RECORD}"):
         record = read_record(path)
         if "replica" not in record or "service" not in record:
@@ -274,7 +274,7 @@ def all_replicas() -> dict[str, list[Replica]]:
         words = (record.get(key, "") for key in ("replica", "gpus", "submitted"))
         number, gpus, at_s = (int(word) if word.isdecimal() else 0 for word in words)
         is_over = over_marker(path.parent) is not None
-        one = Replica(chain_id=path.parent.name, number=number, gpus=gpus, is_over=is_over)
+        one = ReplicaChain(chain_id=path.parent.name, number=number, gpus=gpus, is_over=is_over)
         found.setdefault(record["service"], []).append((number, at_s, one))
     return {
         name: [one for *_, one in sorted(each, key=lambda it: it[:2])]

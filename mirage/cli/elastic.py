@@ -21,6 +21,7 @@ from slurm_sim.cli.arguments import positive
 
 if TYPE_CHECKING:
     from mirage.elastic.evaluation import ElasticResult
+    from mirage.elastic.learn.training import ElasticPlan
     from mirage.elastic.model import ElasticModel
     from mirage.rl.fit import Progress
 
@@ -121,36 +122,11 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
 
 def _train(args: argparse.Namespace) -> int:
     needs("elastic", "torch")
-    from mirage.elastic.learn.training import (
-        ElasticPlan,
-        default_options,
-        default_teacher,
-        save_result,
-        train,
-    )
-    from mirage.elastic.model import load_model
-    from mirage.elastic.schedule_log import read_log
-    from mirage.elastic.settings import read_setting
+    from mirage.elastic.learn.training import save_result, train
     from mirage.models.folder import check_replaceable
-    from mirage.rl.options import with_settings
 
     check_replaceable(args.out)
-    setting = read_setting(args.setting)
-    # `gain` copies nobody.
-    copying = "dl2" if (args.teacher or args.start) and setting.policy == "gain" else setting.policy
-    method = args.policy or copying
-    teacher = args.teacher or default_teacher(method, setting)
-    types = [kind.name for kind in setting.world.types]
-    plan = ElasticPlan(
-        setting=setting,
-        method=method,
-        teacher=Path(teacher).stem,
-        log=read_log(Path(teacher), types) if Path(teacher).is_file() else None,
-        seed=args.seed,
-        options=with_settings(default_options(method), args.set),
-        start=load_model(args.start) if args.start else None,
-        clusters=args.clusters,
-    )
+    plan = _plan(args)
     with telling_what_is_kept(lambda: "nothing is kept"), at_most(budget_s(args)):
         result = train(plan, _show_progress)
     save_result(args.out, result)
@@ -161,6 +137,32 @@ def _train(args: argparse.Namespace) -> int:
         return 130
     errors.print(escape(f"Next: mirage elastic evaluate --model {args.out} --out results"))
     return 0
+
+
+def _plan(args: argparse.Namespace) -> ElasticPlan:
+    """Raises InputError."""
+    from mirage.elastic.learn.training import ElasticPlan, default_options, default_teacher
+    from mirage.elastic.model import load_model
+    from mirage.elastic.schedule_log import read_log
+    from mirage.elastic.settings import read_setting
+    from mirage.rl.options import with_settings
+
+    setting = read_setting(args.setting)
+    # `gain` copies nobody.
+    copying = "dl2" if (args.teacher or args.start) and setting.policy == "gain" else setting.policy
+    method = args.policy or copying
+    teacher = args.teacher or default_teacher(method, setting)
+    types = [kind.name for kind in setting.world.types]
+    return ElasticPlan(
+        setting=setting,
+        method=method,
+        teacher=Path(teacher).stem,
+        log=read_log(Path(teacher), types) if Path(teacher).is_file() else None,
+        seed=args.seed,
+        options=with_settings(default_options(method), args.set),
+        start=load_model(args.start) if args.start else None,
+        clusters=args.clusters,
+    )
 
 
 def _show_progress(row: Progress) -> None:

@@ -40,7 +40,10 @@ def add_run(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="job that was stopped, failed or ran out of time; continues from its saved state",
     )
-    decisions = parser.add_argument_group("decisions")
+    _add_decisions(parser.add_argument_group("decisions"))
+
+
+def _add_decisions(decisions: argparse._ArgumentGroup) -> None:
     decisions.add_argument(
         "--policy",
         default="greedy",

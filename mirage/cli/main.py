@@ -96,12 +96,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = int(args.run(args))
         sys.stdout.flush()
         return code
-    except MirageError as error:
+    except (MirageError, CoreMissing) as error:
         _complain(f"mirage {verb}: {error}")
         return error.exit_code
-    except CoreMissing as error:
-        _complain(f"mirage {verb}: {error}")
-        return 2
     except ModuleNotFoundError as error:
         name = (error.name or "").partition(".")[0]
         if name in ("", "mirage", "slurm_sim"):

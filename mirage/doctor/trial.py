@@ -136,43 +136,49 @@ def _missing(job: Job) -> int:
 
 def check_trial(trial: Trial, folder: Path) -> Iterator[Diagnosis]:
     """What follows from it for chains."""
+    yield _check_folder(trial, folder)
+    yield _check_sbatch(trial)
+
+
+def _check_folder(trial: Trial, folder: Path) -> Diagnosis:
     if trial.missing & NO_FOLDER:
-        yield error(
+        return error(
             "chain-folder",
             f"{folder} can't be written on {trial.node}",
             "Every link of a chain keeps its records there, so none would start its work.",
             "Set MIRAGE_HOME to a folder that all nodes share.",
         )
-    elif not trial.is_shared:
-        yield error(
+    if not trial.is_shared:
+        return error(
             "chain-folder",
             f"{folder} on the compute node is another folder than here",
             "The links of a chain and the commands on this machine would not see each other's"
             " records.",
             "Set MIRAGE_HOME to a folder that all nodes share.",
         )
-    else:
-        yield ok("chain-folder", f"{folder} is shared with {trial.node}")
+    return ok("chain-folder", f"{folder} is shared with {trial.node}")
+
+
+def _check_sbatch(trial: Trial) -> Diagnosis:
     if trial.missing & NO_SBATCH:
-        yield warning(
+        return warning(
             "node-sbatch",
             f"{trial.node} lacks sbatch or scancel",
             "A running link can't queue the next one, nor cancel what is left.",
             "Start chains with --up-front, or install Slurm's client commands on compute nodes.",
         )
-    elif trial.missing & NO_ANSWER:
-        yield warning(
+    if trial.missing & NO_ANSWER:
+        return warning(
             "node-sbatch",
             f"squeue gets no answer on {trial.node}",
             "A running link can't queue the next one, nor see whether its predecessor is gone.",
             "Let compute nodes reach slurmctld, and check munge there.",
         )
-    elif trial.missing & NO_SUBMISSION:
-        yield warning(
+    if trial.missing & NO_SUBMISSION:
+        return warning(
             "node-sbatch",
             f"jobs on {trial.node} may not submit jobs: {trial.words or 'sbatch failed'}",
             "A running link can't queue the next one; its chain stops, until somebody queues it.",
             "Start chains with --up-front, or run `mirage agent` where jobs may be submitted.",
         )
-    else:
-        yield ok("node-sbatch", f"Slurm's commands work on {trial.node}")
+    return ok("node-sbatch", f"Slurm's commands work on {trial.node}")

@@ -17,7 +17,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Form(Generic[Case, Trial]):
+class TrialForm(Generic[Case, Trial]):
     """How a trial looks as JSON."""
 
     write: Callable[[Case, Trial], Json]
@@ -31,7 +31,7 @@ class TrialFile(Generic[Case, Trial]):
     trial.
     """
 
-    def __init__(self, path: Path, depends_on: Json, form: Form[Case, Trial]) -> None:
+    def __init__(self, path: Path, depends_on: Json, form: TrialForm[Case, Trial]) -> None:
         """Raises MirageError: the file can't be read."""
         self.path, self._head, self._form = path, json.dumps(depends_on, sort_keys=True), form
         self._found: dict[Case, Trial] = {}

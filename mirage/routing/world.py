@@ -14,7 +14,7 @@ from mirage.routing.state import PartitionState
 
 
 @dataclass
-class Run:
+class StartedJob:
     """A job that was started."""
 
     flavor: int
@@ -39,8 +39,8 @@ class PartitionWorld:
         self.state = PartitionState.empty(kind)
         self.now_s = 0
         self.queue: list[Arrival] = []
-        self.runs: list[Run] = []
-        self._running: list[Run] = []
+        self.runs: list[StartedJob] = []
+        self._running: list[StartedJob] = []
 
     @property
     def next_end_s(self) -> int | None:
@@ -62,7 +62,7 @@ class PartitionWorld:
             self.state.take(run.flavor, run.place, run.end_s)
 
     def start(self, flavor: int, place: int) -> None:
-        run = Run(flavor, place, self.now_s, self.now_s + self.kind.flavors[flavor].limit_s)
+        run = StartedJob(flavor, place, self.now_s, self.now_s + self.kind.flavors[flavor].limit_s)
         self.state.take(flavor, place, run.end_s)
         self.runs.append(run)
         self._running.append(run)

@@ -198,8 +198,7 @@ def parse_submitted(text: str) -> int:
 
 
 def queued_job(fields: Sequence[str], now_s: int) -> Job:
-    """A job whose fields are those of `argv.SQUEUE_FIELDS`, as squeue prints them. Raises
-    ValueError.
+    """A job of the fields `argv.SQUEUE_FIELDS`, as squeue prints them. Raises ValueError.
 
     Too large numbers are cut: `oddities_of` finds them.
     """

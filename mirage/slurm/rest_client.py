@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from mirage.errors import ClusterError, ClusterNonsense, ClusterUnavailable, InputError, Refused
-from mirage.slurm.rest_server import Server
+from mirage.slurm.rest_server import RestServer
 from slurm_sim.formats import parse_json
 
 log = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ class RestClient:
 
     def __init__(
         self,
-        server: Server | str,
+        server: RestServer | str,
         token: Callable[[], str],
         *,
         version: str = "",
@@ -85,7 +85,7 @@ class RestClient:
         backoff_s: float = 1.0,
         max_answer_bytes: int = MAX_ANSWER_BYTES,
     ) -> None:
-        self._server = server if isinstance(server, Server) else Server(server)
+        self._server = server if isinstance(server, RestServer) else RestServer(server)
         self.url = self._server.url
         self._token = token
         self._version = version

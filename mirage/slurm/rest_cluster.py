@@ -28,7 +28,7 @@ from mirage.ports import Cluster
 from mirage.slurm import failures, parsing, rest_records
 from mirage.slurm.oddities import OddityLog
 from mirage.slurm.rest_client import Query, RestAnswer, RestClient, token_source
-from mirage.slurm.rest_server import Server
+from mirage.slurm.rest_server import RestServer
 from mirage.slurm.rest_submission import submission
 from slurm_sim.slurm_json import Record, record_rows
 
@@ -55,7 +55,7 @@ def client_of(config: AdapterConfig, retries: int = 2) -> RestClient:
     the token.
     """
     return RestClient(
-        Server(config.rest_url, user=config.rest_user, ca_file=config.rest_ca_file),
+        RestServer(config.rest_url, user=config.rest_user, ca_file=config.rest_ca_file),
         token_source(config.rest_token_file),
         version=config.rest_version,
         timeout_s=config.timeout_s,

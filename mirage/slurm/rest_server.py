@@ -28,7 +28,7 @@ ACCEPT_S = 5.0
 _LOOK_S = 0.005
 
 
-class Server:
+class RestServer:
     """Where slurmrestd is. ``url``: `https://HOST/PATH`, `unix:/FILE`, or `http://127.0.0.1:PORT`.
 
     ``user``: whom slurmrestd runs as, if not as root, slurm or the caller; for the last two forms.
@@ -130,7 +130,7 @@ def _tls(ca_file: str) -> ssl.SSLContext:
 
 
 def check_url(url: str) -> None:
-    """Raises InputError unless `Server` can use it."""
+    """Raises InputError unless `RestServer` can use it."""
     address = urlsplit(url)
     is_unix = address.scheme == "unix" and address.path.startswith("/")
     try:

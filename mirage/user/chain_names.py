@@ -16,7 +16,7 @@ from mirage.chain.folder import (
     queued_jobs,
     read_record,
 )
-from mirage.chain.service import Replica, all_replicas
+from mirage.chain.service import ReplicaChain, all_replicas
 from mirage.domain import ChainState
 from mirage.errors import InputError, StoreError
 from mirage.user.folders import chain_ids, name_in
@@ -68,7 +68,7 @@ def resolve_chains(text: str) -> list[str]:
     return [one.chain_id for one in replicas_of(text)] or [resolve_chain(text)]
 
 
-def replicas_of(text: str) -> list[Replica]:
+def replicas_of(text: str) -> list[ReplicaChain]:
     """One's own replicas of the service that is called so: those that are not over, else all. Empty:
     there is no such service.
     """

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from mirage.chain.folder import DONE, SCALE_DOWN, chain_folder, read_handover
 from mirage.chain.service import (
-    Replica,
+    ReplicaChain,
     ServiceRecord,
     living_replicas,
     service_of,
@@ -38,7 +38,7 @@ GRACE_S = 300
 class _Standing:
     """How a replica stands in the queue."""
 
-    replica: Replica
+    replica: ReplicaChain
     running: Job | None
     is_ready: bool
 
@@ -66,7 +66,7 @@ def set_replicas(name: str, wanted: int) -> list[str]:
         return _start(record, living, wanted - len(living))
 
 
-def _start(record: ServiceRecord, living: Sequence[Replica], count: int) -> list[str]:
+def _start(record: ServiceRecord, living: Sequence[ReplicaChain], count: int) -> list[str]:
     taken = {one.number for one in living}
     free = [number for number in range(1, len(taken) + count + 1) if number not in taken]
     said: list[str] = []
@@ -101,7 +101,7 @@ def _submit(record: ServiceRecord, number: int) -> str:
     return done.stdout.strip().partition(", until")[0]
 
 
-def _end(record: ServiceRecord, living: Sequence[Replica], count: int) -> list[str]:
+def _end(record: ServiceRecord, living: Sequence[ReplicaChain], count: int) -> list[str]:
     cluster = CommandCluster.from_config(adapter_config())
     jobs = jobs_of(cluster, [one.chain_id for one in living])
     standing = sorted((_standing(one, jobs) for one in living), key=lambda each: each.place)
@@ -112,7 +112,7 @@ def _end(record: ServiceRecord, living: Sequence[Replica], count: int) -> list[s
     return [_ask_to_end(each, cluster) for each in going]
 
 
-def _standing(replica: Replica, jobs: Mapping[str, Sequence[Job]]) -> _Standing:
+def _standing(replica: ReplicaChain, jobs: Mapping[str, Sequence[Job]]) -> _Standing:
     running = [job for job in jobs[replica.chain_id] if job.state is JobState.RUNNING]
     tags = [parse_tag(job.comment) for job in running]
     is_ready = any(tag is not None and tag.ready_s != 0 for tag in tags)

@@ -383,16 +383,6 @@ def _even_rows(rows: Iterator[Row], header: list[str], left_out: SkippedRecords)
 
 
 def _csv_columns(batch: Batch, chosen: dict[str, tuple[str, float]]) -> dict[str, Any]:
-    rows = len(batch.lines)
-
-    def numbers(name: str) -> NDArray[np.float64]:
-        theirs, unit = chosen[name]
-        if name in ("timelimit_s", "runtime_s", "wait_s"):
-            if any(":" in text for text in batch.columns[theirs][:1000]):
-                return batch.limits_s(theirs)
-            return np.floor(batch.mapped(theirs, _decimal, "a number").astype(np.float64) * unit)
-        return batch.numbers(theirs)
-
     result: dict[str, Any] = {}
     for name, kind in COLUMNS.items():
         if name not in chosen:
@@ -404,7 +394,7 @@ def _csv_columns(batch: Batch, chosen: dict[str, tuple[str, float]]) -> dict[str
         elif kind in ("text", "id"):
             result[name] = batch.columns[chosen[name][0]]
         else:
-            result[name] = numbers(name)
+            result[name] = _csv_numbers(batch, name, *chosen[name])
     if {"exit_code", "state"} <= result.keys() and _are_stored(batch.columns[chosen["state"][0]]):
         result["exit_code"] = list(map(_exit_code, result["exit_code"]))
     for name in {"start", "end", "eligible"} & result.keys():
@@ -416,15 +406,30 @@ def _csv_columns(batch: Batch, chosen: dict[str, tuple[str, float]]) -> dict[str
         constants = sum(text in fields.CONSTANTS for text in batch.columns[theirs])
         batch.note(f"{theirs} of Slurm's INFINITE or NO_VAL (4294967295), taken as none", constants)
     if "start" not in result and "wait_s" in chosen:
-        result["start"] = result["submit"] + numbers("wait_s")
+        result["start"] = result["submit"] + _csv_numbers(batch, "wait_s", *chosen["wait_s"])
     if "end" not in result and "start" in result and "runtime_s" in result:
         result["end"] = result["start"] + result["runtime_s"]
     count_zoneless(batch, chosen["submit"][0])
+    _add_missing(result, batch)
+    return result
+
+
+def _csv_numbers(batch: Batch, name: str, theirs: str, unit: float) -> NDArray[np.float64]:
+    """The column ``name``, which the file calls ``theirs``, of which one has so many of our unit."""
+    if name in ("timelimit_s", "runtime_s", "wait_s"):
+        if any(":" in text for text in batch.columns[theirs][:1000]):
+            return batch.limits_s(theirs)
+        return np.floor(batch.mapped(theirs, _decimal, "a number").astype(np.float64) * unit)
+    return batch.numbers(theirs)
+
+
+def _add_missing(result: dict[str, Any], batch: Batch) -> None:
+    """Columns that each trace has, empty."""
+    rows = len(batch.lines)
     result.setdefault("job_id", [str(line - 1) for line in batch.lines])
     for name, kind in COLUMNS.items():
         if name in ("user", "partition", "state", "start", "end", "timelimit_s", "gpus", "cpus"):
             result.setdefault(name, [""] * rows if kind == "text" else np.full(rows, np.nan))
-    return result
 
 
 def _are_stored(states: Sequence[str]) -> bool:

@@ -17,7 +17,7 @@ from mirage.errors import ClusterError, Refused
 from mirage.slurm.commands import CommandCluster
 from mirage.slurm.rest_client import RestClient
 from mirage.slurm.rest_cluster import RestCluster
-from mirage.slurm.rest_server import Server
+from mirage.slurm.rest_server import RestServer
 from mirage.slurm.rest_survey import RestSurvey
 from mirage.slurm.runner import Runner
 from mirage.slurm.survey import Survey
@@ -32,7 +32,7 @@ class RestSite(RealSite):
     def __init__(self, slurm: Path, scratch: Path) -> None:
         super().__init__(slurm, scratch)
         self.url = f"http://127.0.0.1:{int((slurm / 'etc' / 'port-base').read_text()) + 3}"
-        self.server = Server(self.url, user="nobody")  # as whom scripts/slurm-up starts it
+        self.server = RestServer(self.url, user="nobody")  # as whom scripts/slurm-up starts it
         self.tokens = {user: self.token(user) for user in (self.alice, self.bob, self.operator)}
 
     def token(self, user: str, lifespan_s: int = 3600) -> str:

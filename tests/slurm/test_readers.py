@@ -12,7 +12,7 @@ from mirage.slurm.job_details import parse_details
 from mirage.slurm.reservations import hindrance, parse_reservations
 from mirage.slurm.rest_client import RestClient
 from mirage.slurm.rest_cluster import RestCluster
-from mirage.slurm.rest_server import Server
+from mirage.slurm.rest_server import RestServer
 from mirage.slurm.rest_survey import RestSurvey
 from slurm_sim.clusters import read_live
 from slurm_sim.clusters.slurm_conf import read_slurm_conf
@@ -34,7 +34,7 @@ def client(site: Site) -> RestClient:
     port = int((site.folder / "etc" / "port-base").read_text()) + 3
     token = site.run("root", "scontrol", "token", f"username={ALICE}").stdout
     token = token.strip().removeprefix("SLURM_JWT=")
-    server = Server(f"http://127.0.0.1:{port}", user="nobody")  # as scripts/slurm-up starts it
+    server = RestServer(f"http://127.0.0.1:{port}", user="nobody")  # as scripts/slurm-up starts it
     return RestClient(server, lambda: token, retries=0)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from mirage.chain.progress import ChainProgress
 from mirage.domain import Mode
 from mirage.provision.chains.trial import ChainCase, ChainTrial
-from mirage.provision.kept import Form, Json
+from mirage.provision.kept import Json, TrialForm
 
 
 def _write(case: ChainCase, trial: ChainTrial) -> Json:
@@ -35,4 +35,4 @@ def _read(record: Json) -> tuple[ChainCase, ChainTrial]:
     )
 
 
-CHAINS = Form(_write, _read)
+CHAINS = TrialForm(_write, _read)

@@ -47,7 +47,7 @@ def up_time(value: float) -> str:
     return f"{100 * value:.2f} %"
 
 
-class Column(NamedTuple):
+class TableColumn(NamedTuple):
     """Of the table of a mode, on the page as in a terminal."""
 
     head: str
@@ -67,25 +67,25 @@ class Column(NamedTuple):
         return self.show(value if isinstance(value, float) else value.value)
 
 
-_OFTEN = Column("handovers in 100 h", lambda row: row.handovers, number)
-_TWICE = Column("held twice", lambda row: row.held_twice, share)
+_OFTEN = TableColumn("handovers in 100 h", lambda row: row.handovers, number)
+_TWICE = TableColumn("held twice", lambda row: row.held_twice, share)
 COLUMNS = {
     Mode.TRAIN.value: (
-        Column("goodput", lambda row: row.goodput, share),
-        Column("gain over reactive", lambda row: row.gain, share),
-        Column("interrupted", lambda row: row.interrupted, share),
+        TableColumn("goodput", lambda row: row.goodput, share),
+        TableColumn("gain over reactive", lambda row: row.gain, share),
+        TableColumn("interrupted", lambda row: row.interrupted, share),
         _OFTEN,
         _TWICE,
-        Column("link", lambda row: row.link_h, hours),
+        TableColumn("link", lambda row: row.link_h, hours),
     ),
     Mode.SERVICE.value: (
-        Column("up-time", lambda row: row.goodput, up_time),
-        Column("gain over reactive", lambda row: row.gain, up_time),
-        Column("longest gap", lambda row: row.longest_gap_h, hours),
+        TableColumn("up-time", lambda row: row.goodput, up_time),
+        TableColumn("gain over reactive", lambda row: row.gain, up_time),
+        TableColumn("longest gap", lambda row: row.longest_gap_h, hours),
         _OFTEN,
-        Column("times the least", lambda row: row.times_the_least, number),
+        TableColumn("times the least", lambda row: row.times_the_least, number),
         _TWICE,
-        Column("node-hours twice", lambda row: row.held_twice_node_h, number),
+        TableColumn("node-hours twice", lambda row: row.held_twice_node_h, number),
     ),
 }
 """By mode."""

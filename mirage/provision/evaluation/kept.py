@@ -8,7 +8,7 @@ import numpy as np
 
 from mirage.domain import Penalties
 from mirage.provision.evaluation.protocol import EpisodeTrial
-from mirage.provision.kept import Form, Json
+from mirage.provision.kept import Json, TrialForm
 from mirage.provision.learn.drawing import EpisodePlan
 from mirage.provision.learn.episode import Episode, PairJob, PairSpec
 from mirage.provision.learn.sampler import DropReason
@@ -74,4 +74,4 @@ def _floats(values: Any) -> Any:
     return np.array(values, dtype=np.float64)
 
 
-PAIRS = Form(_write, _read)
+PAIRS = TrialForm(_write, _read)

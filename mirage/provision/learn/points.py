@@ -64,6 +64,12 @@ def prepare(episodes: Sequence[Episode], scaling: Scaling) -> list[PreparedEpiso
     return [PreparedEpisode.of(episode, scaling) for episode in episodes if len(episode)]
 
 
+def _windows(rows: list[Vectors], device: torch.device) -> Tensor:
+    """A view of all rows, (rows - HISTORY + 1, HISTORY * 40): each window is whole."""
+    joined = torch.from_numpy(np.concatenate(rows)).to(device)
+    return joined.flatten().unfold(0, HISTORY * joined.shape[1], joined.shape[1])
+
+
 class Points:
     """The slots of some episodes. S: slots, N: episodes, P: slots that are decision points."""
 
@@ -75,9 +81,6 @@ class Points:
             )
         sizes = np.array([len(episode.interruption_h) for episode in episodes])
         ends = np.cumsum(sizes)
-        first_row = (
-            ends - sizes + np.arange(len(sizes)) * (HISTORY - 2)
-        )  # an episode has HISTORY - 2 rows more than slots
         self.first: Ints = ends - sizes
         """(N,): each episode's first slot."""
         self.last_decision: Ints = ends - 2
@@ -105,12 +108,10 @@ class Points:
         self._forecast = np.concatenate(
             [part for episode in episodes for part in (episode.forecast, nothing)]
         )
-        row = np.arange(ends[-1]) - self.first[self.episode] + first_row[self.episode]
+        # An episode has HISTORY - 2 rows more than slots.
+        row = np.arange(ends[-1]) + self.episode * (HISTORY - 2)
         self._row = torch.from_numpy(row).to(device)
-        rows = torch.from_numpy(np.concatenate([episode.rows for episode in episodes])).to(device)
-        self._windows = rows.flatten().unfold(
-            0, HISTORY * rows.shape[1], rows.shape[1]
-        )  # a view: each window is whole
+        self._windows = _windows([episode.rows for episode in episodes], device)
         self.device = device
 
     def __len__(self) -> int:

@@ -28,7 +28,7 @@ class Forecast(NamedTuple):
 
 
 class WaitSource(Protocol):
-    """Implementations: `LikeJobs`, and `LearnedWaits` in `learned_waits.py`."""
+    """Implementations: `WaitsOfLikeJobs`, and `LearnedWaits` in `learned_waits.py`."""
 
     @property
     def name(self) -> str:
@@ -39,7 +39,7 @@ class WaitSource(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LikeJobs:
+class WaitsOfLikeJobs:
     """The waits of like jobs that found about as much work queued (`queue_state.py`)."""
 
     last: int

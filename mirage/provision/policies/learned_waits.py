@@ -16,7 +16,7 @@ from mirage.chain.durations import format_duration
 from mirage.ports import Observation
 from mirage.provision.learn.about import ProvisionAbout
 from mirage.provision.learn.law import Forecaster, Law
-from mirage.provision.policies.forecasts import Forecast, LikeJobs
+from mirage.provision.policies.forecasts import Forecast, WaitsOfLikeJobs
 from mirage.provision.policies.learned import (
     LearnedPolicy,
     asked_states,
@@ -37,12 +37,12 @@ class LearnedWaits:
 
     model: Forecaster
     about: ProvisionAbout
-    like_jobs: LikeJobs
+    like_jobs: WaitsOfLikeJobs
     live_forecast: LiveForecast | None
     name: str
 
     @classmethod
-    def of(cls, policy: LearnedPolicy, like_jobs: LikeJobs) -> LearnedWaits | None:
+    def of(cls, policy: LearnedPolicy, like_jobs: WaitsOfLikeJobs) -> LearnedWaits | None:
         """Those of a policy's model; None: it knows no law."""
         if not isinstance(policy.model, Forecaster):
             return None

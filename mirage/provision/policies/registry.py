@@ -14,7 +14,7 @@ from mirage.errors import InputError
 from mirage.ports import Policy
 from mirage.provision.learn.methods import read_model
 from mirage.provision.policies.by_mode import ByMode
-from mirage.provision.policies.forecasts import LikeJobs, WaitSource
+from mirage.provision.policies.forecasts import WaitsOfLikeJobs, WaitSource
 from mirage.provision.policies.goodput import Goodput
 from mirage.provision.policies.heuristics import Average, Reactive, Timer
 from mirage.provision.policies.learned import LearnedPolicy
@@ -83,7 +83,7 @@ def make_policy(config: PolicyConfig) -> Policy:
 
 def _waits(config: PolicyConfig, pair: Policy) -> WaitSource:
     """Those that the model knows; like jobs where there is none, or one that only acts."""
-    like_jobs = LikeJobs(last=config.quantile.last, at_least=config.quantile.at_least)
+    like_jobs = WaitsOfLikeJobs(last=config.quantile.last, at_least=config.quantile.at_least)
     learned = LearnedWaits.of(pair, like_jobs) if isinstance(pair, LearnedPolicy) else None
     return learned or like_jobs
 

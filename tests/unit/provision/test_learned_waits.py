@@ -9,7 +9,7 @@ import pytest
 
 from mirage.domain import Action, WaitSample
 from mirage.provision.learn.law import Law
-from mirage.provision.policies.forecasts import LikeJobs
+from mirage.provision.policies.forecasts import WaitsOfLikeJobs
 from mirage.provision.policies.learned import LearnedPolicy
 from mirage.provision.policies.learned_waits import LearnedWaits, wait_law_of
 from mirage.provision.policies.uptime import Uptime
@@ -23,7 +23,7 @@ from tests.unit.provision.test_learned_policy import (
     observe,
 )
 
-LIKE_JOBS = LikeJobs(last=400, at_least=1)
+LIKE_JOBS = WaitsOfLikeJobs(last=400, at_least=1)
 
 
 @dataclass

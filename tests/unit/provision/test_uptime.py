@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 from mirage.domain import Action, JobState, Mode, Snapshot
-from mirage.provision.policies.forecasts import LikeJobs
+from mirage.provision.policies.forecasts import WaitsOfLikeJobs
 from mirage.provision.policies.uptime import Uptime
 from mirage.state.encoder import HistoryStep, JobMatrix
 from mirage.state.history import History
 from tests.unit.provision.test_goodput import queued, train
 from tests.unit.provision.test_policies import HOUR, job, sample
 
-UPTIME = Uptime(LikeJobs(last=400, at_least=1))
+UPTIME = Uptime(WaitsOfLikeJobs(last=400, at_least=1))
 MINUTE = 60
 
 

@@ -36,7 +36,7 @@ from mirage.slurm import parsing, rest_records
 from mirage.slurm.adapter import connect
 from mirage.slurm.rest_client import RestClient, token_claims, token_source
 from mirage.slurm.rest_cluster import RestCluster
-from mirage.slurm.rest_server import Server
+from mirage.slurm.rest_server import RestServer
 from mirage.slurm.rest_submission import submission
 from slurm_sim.slurm_json import record_rows
 
@@ -636,7 +636,7 @@ def test_the_configured_user_of_slurmrestd_is_trusted() -> None:
         url = f"http://127.0.0.1:{stranger.stdout.readline().strip()}"
         with pytest.raises(ClusterUnavailable, match="cut short"):
             RestCluster(
-                RestClient(Server(url, user="nobody"), lambda: "t.o.k", retries=0)
+                RestClient(RestServer(url, user="nobody"), lambda: "t.o.k", retries=0)
             ).snapshot()
         assert "X-SLURM-USER-TOKEN: t.o.k" in stranger.stdout.read()
 
@@ -682,11 +682,11 @@ def test_over_tls_the_certificate_proves_the_server(server: FakeServer, certific
     with pytest.raises(ClusterUnavailable, match=r"no connection .*certificate verify failed"):
         RestCluster(RestClient(url, lambda: "t.o.k", retries=0)).snapshot()
     assert server.requests == []
-    known = Server(url, ca_file=f"{certificate}.crt")
+    known = RestServer(url, ca_file=f"{certificate}.crt")
     snapshot = RestCluster(RestClient(known, lambda: "t.o.k"), now_s=lambda: NOW).snapshot()
     assert [job.job_id for job in snapshot.jobs] == [7]
     with pytest.raises(InputError, match=r"cluster\.rest_ca_file: .*can't be read"):
-        Server(url, ca_file="/nowhere")
+        RestServer(url, ca_file="/nowhere")
 
 
 def test_a_tls_handshake_that_never_ends_is_bounded() -> None:
