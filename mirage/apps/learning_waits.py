@@ -15,6 +15,7 @@ from typing import Any
 
 from mirage.config import AdapterConfig
 from mirage.errors import ClusterError, MirageError
+from mirage.libraries import missing_package
 from mirage.provision.starts.keeping import starts_of
 from mirage.slurm.adapter import connect
 from slurm_sim.files import read_text, write_whole
@@ -37,6 +38,9 @@ def main() -> int:
         log.info("waits: %s", learn(order, int(time.time())))
     except MirageError as error:
         log.warning("waits: %s", error)
+        return 1
+    except ModuleNotFoundError as error:
+        log.warning("waits: %s", missing_package(error.name or ""))
         return 1
     return 0
 

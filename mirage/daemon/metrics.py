@@ -65,6 +65,10 @@ class Metrics(Observer):
             "interruption_seconds", "Of each handover or requeue, and in all within a run", GAPS_S
         )
         self._overlap_s = self._histogram("overlap_seconds", "Of each handover", GAPS_S)
+        self._wait_s = self._histogram(
+            "wait_seconds", "In the queue, of each job that was seen to have started", GAPS_S
+        )
+        self._seen_s: int | None = None
         self._drift = self._gauge(
             "drift", "Whether the model no longer fits (mirage retrain), by why", "why"
         )
@@ -105,8 +109,17 @@ class Metrics(Observer):
         for name, nodes in (("up", up), ("idle", idle), ("down", len(snapshot.nodes) - up)):
             self._nodes.labels(name).set(nodes)
 
+        self._show_waits(snapshot)
         self._show_elastic(snapshot)
         self._show_services(snapshot)
+
+    def _show_waits(self, snapshot: Snapshot) -> None:
+        """Of the starts since the last look; at the first look none is new."""
+        for job in snapshot.jobs:
+            is_new = job.start_s is not None and job.start_s > (self._seen_s or snapshot.at_s)
+            if is_new and job.state.has_nodes and job.wait_s is not None:
+                self._wait_s.observe(job.wait_s)
+        self._seen_s = snapshot.at_s
 
     def _show_services(self, snapshot: Snapshot) -> None:
         stands: dict[tuple[str, str], dict[int, bool]] = {}

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import fields
+from importlib.util import find_spec
 from pathlib import Path
 
 from mirage.config import ActingConfig, AdapterConfig, PolicyConfig
@@ -19,6 +20,7 @@ from mirage.doctor.finding import Diagnosis, error, note, ok, warning
 from mirage.doctor.survey import Site
 from mirage.domain import ActingMode, Snapshot
 from mirage.errors import AuditError, ClusterError, InputError, MirageError, StoreError
+from mirage.libraries import missing_package
 from mirage.models.folder import check_folder
 from mirage.provision.learn.about import ProvisionAbout
 from mirage.provision.learn.episode import STEP_S
@@ -166,9 +168,14 @@ def check_drift(audit: Path, policy: PolicyConfig) -> Iterator[Diagnosis]:
 def check_waits(folder: Path) -> Iterator[Diagnosis]:
     """What the nights learnt of waits: which rule answers, and whether its range still holds."""
     if not _is_there(folder):
-        yield ok("waits", "nothing is learnt of waits yet: like jobs answer `mirage when`")
+        missing = [name for name in ("pandas", "xgboost") if find_spec(name) is None]
+        words = "nothing is learnt of waits yet: like jobs answer `mirage when`"
+        if missing:
+            yield note("waits", words, "The nights can't learn.", missing_package(missing[0]))
+        else:
+            yield ok("waits", words)
         return
-    # With numpy and xgboost, which a new site does not need.
+    # With numpy, which takes its time to import.
     from mirage.provision.starts.learned_folder import read_learned, told
 
     try:

@@ -286,3 +286,30 @@ def test_elastic_jobs_are_counted_by_their_tags() -> None:
     assert found["mirage_elastic_tasks", (("role", "server"), ("share", "base"))] == 0
     assert found["mirage_elastic_gpus", (("share", "base"),)] == 4
     assert found["mirage_elastic_gpus", (("share", "extra"),)] == 2
+
+
+def test_waits_of_jobs_that_started_since_the_last_look_are_counted():
+    metrics = Metrics("observe", "quantile")
+
+    def look(at_s: int, *starts_s: int) -> None:
+        jobs = [
+            Job(
+                job_id=start_s,
+                user="ada",
+                partition="gpu",
+                state=JobState.RUNNING,
+                nodes=1,
+                submit_s=0,
+                eligible_s=start_s - 500,
+                start_s=start_s,
+            )
+            for start_s in starts_s
+        ]
+        metrics.queue_read(Snapshot(at_s=at_s, jobs=tuple(jobs), nodes=()))
+
+    look(1000, 900)
+    look(2000, 900, 1500)
+    look(3000, 1500)
+    value = metrics.registry.get_sample_value
+    assert value("mirage_wait_seconds_count") == 1
+    assert value("mirage_wait_seconds_sum") == 500

@@ -165,6 +165,17 @@ def test_the_doctor_tells_which_rule_answers_and_warns_of_drift(tmp_path: Path):
     assert "only 40% of their last days' waits were in the range" in finding.what
 
 
+def test_a_missing_package_is_told_in_a_line(monkeypatch, caplog):
+    def learn(*_: Any) -> str:
+        raise ModuleNotFoundError(name="xgboost")
+
+    monkeypatch.setattr(learning_waits, "learn", learn)
+    monkeypatch.setattr("sys.stdin", io.StringIO("{}"))
+    monkeypatch.setattr(learning_waits.os, "nice", lambda _: 0)
+    assert learning_waits.main() == 1
+    assert "package xgboost is not installed: pip install 'mirage-slurm[train]'" in caplog.text
+
+
 def test_a_restart_publishes_what_was_learnt(tmp_path: Path):
     (tmp_path / LEARNT).mkdir()
     (tmp_path / LEARNT / "recipe.toml").write_text("x")
