@@ -22,7 +22,13 @@ from mirage.slurm.fields import array_tasks
 from mirage.user.slurm_access import adapter_config, slurm_of, slurm_user, survey_of
 
 if TYPE_CHECKING:  # the simulator's records take a while to import
-    from mirage.provision.starts.answer import SlurmsPlan, StartAnswer, StartQuestion, StartSources
+    from mirage.provision.starts.answer import (
+        ShapeForecast,
+        SlurmsPlan,
+        StartAnswer,
+        StartQuestion,
+        StartSources,
+    )
     from mirage.provision.starts.forecast import StartForecast
 
 Json = dict[str, Any]
@@ -33,7 +39,7 @@ _PLANNED = re.compile(r"to start at (\d+|\d{4}-[-\d]*T[:\d]+) (using .*)", re.AS
 WORTH_S = 600
 """Smaller differences between shapes are not told."""
 OWN = dict.fromkeys(("--before", "--lines", "--speeds"), True)
-OWN |= dict.fromkeys(("--choose", "--json", "-h", "--help"), False)
+OWN |= dict.fromkeys(("--choose", "--plot", "--json", "-h", "--help"), False)
 """Options of `mirage when` itself, and whether a value follows; all others are sbatch's."""
 
 
@@ -84,6 +90,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="speeds of partitions or GPU types, as a100 = 1.0 a line (default: all are equal)",
     )
+    parser.add_argument(
+        "--plot",
+        action="store_true",
+        help="coloured table of median waits by number of nodes and time limit",
+    )
     parser.add_argument("--json", action="store_true", help="output as JSON (docs/cli.md)")
 
 
@@ -103,6 +114,8 @@ def run(args: argparse.Namespace) -> int:
             _question(args.words).options, args.speeds, reach, learned, as_json=args.json
         )
     sources, before = _sources(), _before(args.before)
+    if args.plot:
+        return _plot(sources.by_size(_question(args.words)), as_json=args.json)
     asked = [one for words in questions for one in _single(words)]
     if len(asked) == 1:
         found: list[StartAnswer | Unanswered] = [_answer(asked[0], sources)]
@@ -276,21 +289,35 @@ def _record(found: StartAnswer | Unanswered, before: float | None) -> Json:
         "ahead": found.ahead,
         "slurm": found.slurm,
         **_chance(found, before),
-        "forecasts": [
-            {
-                "nodes": each.shape.nodes,
-                "time_limit_s": each.shape.time_limit_s,
-                "partition": each.shape.partition,
-                "cpus": each.shape.cpus,
-                "gpus": each.shape.gpus,
-                "wait_p10_s": round(each.forecast.wait_s[0]),
-                "wait_p50_s": round(each.forecast.wait_s[1]),
-                "wait_p90_s": round(each.forecast.wait_s[2]),
-                "reason": each.forecast.reason,
-            }
-            for each in found.forecasts
-        ],
+        "forecasts": _forecasts(found.forecasts),
     }
+
+
+def _forecasts(found: Sequence[ShapeForecast]) -> list[Json]:
+    return [
+        {
+            "nodes": each.shape.nodes,
+            "time_limit_s": each.shape.time_limit_s,
+            "partition": each.shape.partition,
+            "cpus": each.shape.cpus,
+            "gpus": each.shape.gpus,
+            "wait_p10_s": round(each.forecast.wait_s[0]),
+            "wait_p50_s": round(each.forecast.wait_s[1]),
+            "wait_p90_s": round(each.forecast.wait_s[2]),
+            "reason": each.forecast.reason,
+        }
+        for each in found
+    ]
+
+
+def _plot(found: Sequence[ShapeForecast], *, as_json: bool) -> int:
+    from mirage.cli.when_plot import wait_table
+
+    if as_json:
+        print(json.dumps({"forecasts": _forecasts(found)}, indent=2))
+    else:
+        console.print(wait_table(found))
+    return 0
 
 
 def _chance(found: StartAnswer, before: float | None) -> Json:

@@ -25,12 +25,15 @@ from slurm_sim.admission import Admission
 from slurm_sim.config import ClusterConfig, Partition, Reservation, named_nodes
 from slurm_sim.errors import InvalidJob
 from slurm_sim.jobs import JobSpec
+from slurm_sim.seconds import HOUR_S
 
 if TYPE_CHECKING:
     from mirage.provision.starts.walk import NightlyWaits
 
 LEAST_LIMIT_S = 600
 """No shorter limit is proposed."""
+MAP_LIMITS_S = tuple(hours * HOUR_S for hours in (1, 4, 12, 24, 72, 168))
+"""Time limits of `StartSources.by_size`."""
 RECENT_S = 7 * 86_400
 """Records of so many days are read where nothing is learnt yet."""
 
@@ -110,6 +113,23 @@ class StartSources:
             slurm=_planned_words(plan, snapshot.at_s),
             forecasts=tuple(found),
         )
+
+    def by_size(self, question: StartQuestion) -> list[ShapeForecast]:
+        """Of such a job with each number of nodes and each time limit that its partitions allow; without
+        Slurm's plans, which `sbatch --test-only` would have to be asked for one by one.
+        """
+        asked = shape_of(question.options, self._live)
+        names = set(asked.partition.split(","))
+        most = sum(not names.isdisjoint(node.partitions) for node in self._snapshot.nodes)
+        sizes = [2**power for power in range(most.bit_length()) if 2**power <= most]
+        shapes = (
+            replace(_with_nodes(asked, nodes), time_limit_s=limit_s)
+            for nodes in dict.fromkeys((*sizes, most))
+            for limit_s in MAP_LIMITS_S
+        )
+        return [
+            ShapeForecast(each, self._of(each)) for each in shapes if _is_possible(each, self._live)
+        ]
 
     def of_job(self, job_id: int, task: str = "") -> StartAnswer:
         """``task``: of a job array; empty: the first that is pending."""
@@ -245,13 +265,15 @@ def _beside(shape: JobShape, live: ClusterConfig) -> list[JobShape]:
     if shape.time_limit_s and shape.time_limit_s // 2 >= LEAST_LIMIT_S:
         found.append(replace(shape, time_limit_s=shape.time_limit_s // 2))
     if shape.nodes > 1:
-        half = -(-shape.nodes // 2)
-        sizes = {
-            name: getattr(shape, name) * half // shape.nodes
-            for name in ("cpus", "gpus", "memory_mib")
-        }
-        found.append(replace(shape, nodes=half, **sizes))
+        found.append(_with_nodes(shape, -(-shape.nodes // 2)))
     return [each for each in found if _is_possible(each, live)]
+
+
+def _with_nodes(shape: JobShape, nodes: int) -> JobShape:
+    sizes = {
+        name: getattr(shape, name) * nodes // shape.nodes for name in ("cpus", "gpus", "memory_mib")
+    }
+    return replace(shape, nodes=nodes, **sizes)
 
 
 def _is_possible(shape: JobShape, live: ClusterConfig) -> bool:

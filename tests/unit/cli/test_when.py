@@ -132,6 +132,18 @@ def test_several_jobs_and_lines_at_once_and_the_chance_until_a_time(slurm, capsy
     assert "Chance of a start before " in capsys.readouterr().out
 
 
+def test_a_plot_has_medians_by_nodes_and_limit(slurm, capsys):
+    more_waits(slurm)
+    assert cli.main(["when", "--plot", "-p", "gpu"]) == 0
+    head, one, two = capsys.readouterr().out.splitlines()
+    assert head.split()[:3] == ["nodes", "1", "h"]
+    assert (one.split()[0], two.split()[0]) == ("1", "2")
+    assert cli.main(["when", "--plot", "-p", "gpu", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["forecasts"]
+    assert {each["nodes"] for each in found} == {1, 2}
+    assert found[0]["time_limit_s"] == 3600
+
+
 def test_a_question_without_an_answer_costs_the_others_nothing(slurm, capsys, tmp_path):
     lines = tmp_path / "lines"
     lines.write_text("13\n14\n-p debug\n")
