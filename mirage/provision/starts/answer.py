@@ -13,6 +13,7 @@ from mirage.chain.sbatch import SbatchOption
 from mirage.domain import Job, Snapshot
 from mirage.errors import ClusterError, InputError, MirageError
 from mirage.ports import Cluster
+from mirage.provision.starts.at_once import AT_ONCE_S
 from mirage.provision.starts.forecast import JobShape, StartForecast
 from mirage.provision.starts.forecaster import QueueView, forecast_job, new_job
 from mirage.provision.starts.options import shape_of
@@ -143,7 +144,7 @@ class StartSources:
             job_id=job_id,
             task=task,
             ahead=ahead_words(job, snapshot),
-            slurm=_slurms_words(job, snapshot.at_s),
+            slurm=_slurms_words(job, snapshot.at_s, starts_now=forecast.wait_s[2] <= AT_ONCE_S),
             forecasts=(ShapeForecast(_shape_of(job), forecast),),
         )
 
@@ -316,12 +317,16 @@ def _planned_words(plan: SlurmsPlan, now_s: int) -> str:
     return f"plans a start in {format_duration(max(0, plan.start_s - now_s))} {plan.using}"
 
 
-def _slurms_words(job: Job, now_s: int) -> str:
+def _slurms_words(job: Job, now_s: int, *, starts_now: bool) -> str:
     words = []
     if says_reserved(job):
         words.append(job.reason)
     elif job.reason:
         words.append(f"{job.reason}: {reason_words(job.reason)}")
     if job.planned_s:
-        words.append(f"plans its start in {format_duration(max(0, job.planned_s - now_s))}")
+        planned = f"its start in {format_duration(max(0, job.planned_s - now_s))}"
+        is_old = starts_now and job.planned_s - now_s > AT_ONCE_S
+        words.append(
+            f"had planned {planned}, before nodes came free" if is_old else f"plans {planned}"
+        )
     return "; ".join(words)

@@ -27,6 +27,8 @@ _ALIKE = {
     TREES_AND_PLAN: "had such a plan of Slurm in such a queue",
     PLAN: "had such a plan of Slurm",
 }
+LATER_S = 600
+"""A plan so far away says that free nodes are not for this job."""
 LATEST = 5
 """So many of the latest jobs say which priority a new one gets."""
 
@@ -63,7 +65,7 @@ def new_job(shape: JobShape, view: QueueView) -> Job:
 def forecast_job(job: Job, view: QueueView) -> StartForecast | None:
     """The same of a job in the queue, or of one that is not there yet."""
     if job.is_queueing and (found := at_once(job, view.snapshot)):
-        return found
+        return _refuted(job, view.snapshot) or found
     night = view.learned and view.learned.for_job(has_plan=job.planned_s is not None)
     if night and night.rule != LIKE:
         return _as_learnt(job, view, night)
@@ -79,6 +81,18 @@ def forecast_job(job: Job, view: QueueView) -> StartForecast | None:
     if night and found:
         return replace(found, reason=f"{found.reason}; {night.words}")
     return found
+
+
+def _refuted(job: Job, snapshot: Snapshot) -> StartForecast | None:
+    """By Slurm's plan of a new job (`sbatch --test-only`), which knows features, GPUs and limits. That of
+    a job in the queue may be older than the free nodes.
+    """
+    is_new = all(job.job_id != other.job_id for other in snapshot.jobs)
+    if not is_new or job.planned_s is None or job.planned_s - snapshot.at_s <= LATER_S:
+        return None
+    found = forecast_from_plan(job, snapshot)
+    why = "nodes are free, but by Slurm's own plan not for this job; it takes all limits for run times"
+    return found and replace(found, reason=why)
 
 
 def row_of(job: Job, snapshot: Snapshot) -> Row:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ from mirage.errors import (
 from mirage.provision.starts.answer import StartQuestion, StartSources
 from mirage.provision.starts.at_once import at_once
 from mirage.provision.starts.forecast import JobShape, StartForecast
+from mirage.provision.starts.forecaster import QueueView, forecast_job
 from mirage.provision.starts.like_jobs import (
     QuantileCalibration,
     forecast_from_like_jobs,
@@ -133,6 +136,22 @@ def test_free_nodes_that_nobody_waits_for_start_it_at_once():
     assert found is not None
     assert found.wait_s[2] <= 60
     assert at_once(SHAPE.job(999, "bob", NOW), queue(waiting(1), idle=2)) is None
+
+
+def test_free_nodes_that_slurm_does_not_plan_for_a_new_job_do_not_start_it():
+    """Such as nodes without its feature; the plan of a job in the queue may be older than they."""
+    view = QueueView(snapshot=queue(idle=4), user="bob")
+    new = replace(SHAPE.job(999, "bob", NOW), planned_s=NOW + 4 * HOUR_S)
+    found = forecast_job(new, view)
+    assert found is not None
+    assert found.method == "Slurm's plan"
+    assert "but by Slurm's own plan not for this job" in found.reason
+    queued = waiting(1, eligible_s=NOW - 5, planned_s=NOW + 4 * HOUR_S)
+    cluster: Any = SimpleNamespace(snapshot=lambda: queue(queued, idle=4))
+    sources = StartSources(cluster=cluster, describe=site, user="ann")
+    answer = sources.of_job(1)
+    assert answer.forecasts[0].forecast.wait_s[2] <= 60
+    assert "had planned its start in 4 h, before nodes came free" in answer.slurm
 
 
 def test_the_chance_until_a_time_lies_between_the_levels():
