@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flask import Flask, abort, g, make_response, redirect, render_template, request, url_for
 from werkzeug.exceptions import HTTPException
@@ -33,6 +33,9 @@ from mirage.web.digest import Digest, digest
 from mirage.web.server import HOST
 from mirage.web.sessions import SESSION_S, Visitors
 from mirage.web.timeline import Window, in_words
+
+if TYPE_CHECKING:  # numpy takes its time to import
+    from mirage.provision.starts.walk import NightlyWaits
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +83,8 @@ class Desk:
     store: Store
     visitors: Visitors
     audit_summary: AuditSummary
+    learned: Callable[[], NightlyWaits | None] = lambda: None
+    """What the nights learnt of this site's waits."""
     now_s: Callable[[], float] = time.time
     allowance: Allowance = field(default_factory=Allowance)
     _digest: tuple[CycleView, Digest] | None = None
@@ -91,7 +96,7 @@ class Desk:
         if view is None:
             return None
         if self._digest is None or self._digest[0] is not view:
-            self._digest = view, digest(view.snapshot)
+            self._digest = view, digest(view.snapshot, self.learned())
         return self._digest[1]
 
     def complain(self, error: Exception) -> None:

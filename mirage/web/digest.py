@@ -9,10 +9,20 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import TYPE_CHECKING
 
 from mirage.daemon.tick import tagged_jobs
 from mirage.domain import ClusterNode, Job, Snapshot
 from mirage.elastic.jobs.queue import QueuedElasticJob, queued_elastic_jobs
+from mirage.provision.starts.forecast import JobShape
+from mirage.provision.starts.forecaster import QueueView, forecast_shape
+from slurm_sim.seconds import HOUR_S
+
+if TYPE_CHECKING:  # numpy takes its time to import
+    from mirage.provision.starts.walk import NightlyWaits
+
+NEW_JOB_S = 4 * HOUR_S
+"""Time limit of the new job of which the page tells."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +44,8 @@ class PartitionRow:
     """Of those that queue, the longest wait so far."""
     typical_s: float | None
     """Median wait of the jobs that run."""
+    new_job_s: tuple[float, float] | None
+    """p10 and p90 of the wait of a new job of one node and `NEW_JOB_S`; None: nothing is known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +84,8 @@ class Digest:
         return self.jobs_of.get(user, ())
 
 
-def digest(snapshot: Snapshot) -> Digest:
+def digest(snapshot: Snapshot, learned: NightlyWaits | None = None) -> Digest:
+    """``learned``: what the nights learnt of waits; None: the waits of the jobs that run count."""
     jobs: dict[str, list[Job]] = defaultdict(list)
     jobs_of: dict[str | None, list[Job]] = defaultdict(list)
     for job in sorted(snapshot.jobs, key=_rank):
@@ -84,7 +97,8 @@ def digest(snapshot: Snapshot) -> Digest:
     for node in snapshot.nodes:
         for partition in node.partitions:
             nodes[partition].append(node)
-    rows = [_row(name, nodes[name], jobs[name], snapshot.at_s) for name in sorted({*nodes, *jobs})]
+    view = QueueView(snapshot=snapshot, user="", learned=learned)
+    rows = [_row(name, nodes[name], jobs[name], view) for name in sorted({*nodes, *jobs})]
     return Digest(
         at_s=snapshot.at_s,
         nodes=len(snapshot.nodes),
@@ -103,7 +117,12 @@ def digest(snapshot: Snapshot) -> Digest:
     )
 
 
-def _row(name: str, nodes: Sequence[ClusterNode], jobs: Sequence[Job], now_s: int) -> PartitionRow:
+def _row(
+    name: str, nodes: Sequence[ClusterNode], jobs: Sequence[Job], view: QueueView
+) -> PartitionRow:
+    now_s = view.snapshot.at_s
+    shape = JobShape(nodes=1, time_limit_s=NEW_JOB_S, partition=name)
+    forecast = forecast_shape(shape, view) if nodes else None
     queueing = [job for job in jobs if job.is_queueing]
     waited = [now_s - job.eligible_s for job in queueing if job.eligible_s is not None]
     waits = [job.wait_s for job in jobs if job.state.has_nodes and job.wait_s is not None]
@@ -118,6 +137,7 @@ def _row(name: str, nodes: Sequence[ClusterNode], jobs: Sequence[Job], now_s: in
         kept_back=_count(job.is_pending for job in jobs) - len(queueing),
         longest_s=max(waited, default=None),
         typical_s=median(waits) if waits else None,
+        new_job_s=(forecast.wait_s[0], forecast.wait_s[2]) if forecast else None,
     )
 
 

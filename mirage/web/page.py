@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from mirage.config import DaemonConfig
 from mirage.daemon.audit_summary import AuditSummary
 from mirage.daemon.last_cycle import LastCycle
+from mirage.daemon.waits import LEARNT
+from mirage.provision.starts.learnt import Learnt
 from mirage.store.repository import SqlStore
 from mirage.web.app import READING_S, Desk, make_app
 from mirage.web.server import served
@@ -31,6 +34,7 @@ def opened(
     connection that the daemon needs. Raises InputError for the address, StoreError.
     """
     visitors = Visitors()
+    learnt = Learnt(folders=[Path(config.socket).parent / LEARNT], warn=log.warning)
     with (
         SqlStore.open(config.store, readonly=True, busy_timeout_s=BUSY_S) as store,
         served(
@@ -40,6 +44,7 @@ def opened(
                     store=store,
                     visitors=visitors,
                     audit_summary=audit_summary,
+                    learned=learnt.waits,
                 ),
                 config.hosts,
             ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -26,6 +27,7 @@ from mirage.store.repository import SqlStore
 from mirage.web.chains import PER_PAGE, chain_list, link_rows, paged, verdict, waiting_list, whole
 from mirage.web.digest import digest
 from mirage.web.timeline import DAY_S, Bar, Window, bars, in_words
+from tests.queue_logs import SameWait
 from tests.unit.daemon.test_impact import H
 
 NOW = 1_800_000_000
@@ -379,6 +381,10 @@ def test_the_queue_by_partition() -> None:
         6,
     )
     assert (gpu.kept_back, gpu.longest_s, gpu.typical_s, cpu.typical_s) == (1, 7, 2, None)
+    assert cpu.new_job_s is not None  # of its pool, which has the jobs of gpu
+    learned: Any = SameWait(500.0)
+    told = digest(Snapshot(at_s=NOW, jobs=jobs, nodes=nodes), learned).partitions
+    assert [row.new_job_s for row in told] == [pytest.approx((500, 500))] * 2
     assert [job.job_id for job in found.jobs("bea")] == [6, 7]
     assert [job.job_id for job in found.jobs("ada")] == [1, 3, 5, 8]
     assert [job.job_id for job in found.jobs(None)] == [1, 3, 6, 5, 7, 8]
