@@ -17,6 +17,7 @@ from mirage.provision.learn.augment import APART, LoadTarget, ResampledUsers, Sc
 from mirage.provision.learn.drawing import Drawing, Mix, fixed_pair
 from mirage.provision.learn.episode import AUGMENTED_LEAD_S
 from mirage.provision.learn.joblog import LOGGED, JobLog, read_log
+from slurm_sim import Simulator
 from slurm_sim.config import ClusterConfig, Partition, make_nodes
 from slurm_sim.traces import Trace, make_trace
 from slurm_sim.workload import WorkloadModel, load_model
@@ -160,7 +161,7 @@ def test_other_arrivals_can_be_simulated(change: ScaledLoad | ResampledUsers) ->
     assert not same(
         log, change.change(arrivals(), FROM_S, UNTIL_S, (1, 3))
     ) or change == ScaledLoad(2.0)
-    simulation = background().engine(cluster(), log.submissions(), FROM_S)
+    simulation = Simulator(cluster(), log.submissions(), FROM_S)
     simulation.run_until(UNTIL_S)
 
 
