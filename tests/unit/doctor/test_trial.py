@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -54,6 +55,12 @@ def programs(folder: Path, *names: str, squeue_code: int = 0) -> str:
         (folder / name).write_text(f"#!/bin/sh\nexit {squeue_code if name == 'squeue' else 0}\n")
         (folder / name).chmod(0o755)
     return str(folder)
+
+
+@pytest.fixture(autouse=True)
+def _without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is not there stays away."""
+    monkeypatch.setattr("mirage.doctor.trial.time", SimpleNamespace(sleep=lambda _: None))
 
 
 @pytest.fixture

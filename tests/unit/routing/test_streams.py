@@ -305,6 +305,7 @@ def test_an_agent_that_makes_jobs_wait_is_given_a_margin_that_silences_it() -> N
 
 def test_few_windows_prove_nothing() -> None:
     few = draw_streams(KINDS, None, FEWEST - 1, np.random.default_rng(1))
+    few = few._replace(jobs=[jobs[:30] for jobs in few.jobs])
     assert prove(KINDS, team_of(-20.0), few) == Proof(1.0, 0.0, np.inf)
 
 
@@ -335,9 +336,10 @@ def test_agents_without_a_proof_are_silent(
 
 
 def test_agents_without_a_proof_on_the_sites_history_are_not_published(
-    tmp_path: Path, trace: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("safetensors")
+    monkeypatch.setattr("mirage.routing.proof.PROOFS", 2)
     from mirage.routing.model import read_model, record_proof, save_model
 
     model = tmp_path / "m"
