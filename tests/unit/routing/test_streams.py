@@ -327,6 +327,7 @@ def test_agents_without_a_proof_are_silent(
     monkeypatch.setattr(advantage, "_margins", lambda *_: [0.0, 0.0])
     proof = Proof(0.9, 0.8, 0.99 if holds else 1.01)
     monkeypatch.setattr(advantage, "prove", lambda *_: proof)
+    monkeypatch.setattr("mirage.routing.arrivals.JOBS", 60)
     assert main(["route", "train", "--episodes", "2", "--out", str(tmp_path / "m")]) == 0
     biases = [agent.layers[-1].bias[0] for agent in read_model(tmp_path / "m").agents]
     assert all((bias > -100) is holds for bias in biases)
@@ -398,6 +399,7 @@ def test_train_and_evaluate_write_what_they_say(
         "MARGINS_H": (0.0,),
     }.items():
         monkeypatch.setattr(advantage, name, value)
+    monkeypatch.setattr("mirage.routing.arrivals.JOBS", 60)
     model = tmp_path / "m"
     assert (
         main(["route", "train", "--trace", str(trace), "--episodes", "2", "--out", str(model)]) == 0
