@@ -27,6 +27,7 @@ from benchmarks.sim_common import machine, write_json
 from mirage.figures.resample import mean_interval, ratio_interval
 from mirage.models.card import markdown_table
 from mirage.placement.simulated.baselines import Placer
+from mirage.placement.simulated.elastic_rules import ELASTIC_RULES
 from mirage.placement.simulated.jobs import PlacementJobs, PlacementWorkload
 from mirage.placement.simulated.model import PaperModel, read_model
 from mirage.placement.simulated.paper import PaperAgent, PaperNetwork, paper_image
@@ -51,7 +52,10 @@ that there are. `ms`: a decision, on a machine that others used too.
 SEEDS = (1, 2, 3)
 TEST_SEED = 77
 SEQUENCES = 10
-BASELINES = ("random", "sjf", "tetris", "best-fit", "srtf", "las", "greedy", "greedy-as-asked")
+BASELINES = (
+    *("random", "sjf", "tetris", "best-fit", "srtf", "las", "greedy", "greedy-as-asked"),
+    *ELASTIC_RULES,
+)
 TRAINED = {
     "paper, static": "paper-static",
     "paper, stream": "paper-stream",

@@ -258,11 +258,14 @@ def _add_evaluate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--against",
         type=words_of,
-        default=("random", "sjf", "tetris", "best-fit", "srtf", "las", "search", "search-as-asked"),
+        default=(
+            *("random", "sjf", "tetris", "best-fit", "srtf", "las"),
+            *("relative-gain", "srtf-elastic", "search", "search-as-asked"),
+        ),
         metavar="NAME,...",
         help=(
             "other schedulers: random, sjf, tetris, best-fit, srtf, las, greedy, greedy-as-asked,"
-            " search, search-as-asked (default: all but the greedy ones, which are slow)"
+            " relative-gain, srtf-elastic, search, search-as-asked (default: all but the greedy ones, which are slow)"
         ),
     )
     parser.add_argument(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mirage.errors import InputError
 from mirage.placement.simulated.baselines import BASELINES, Placer, baseline
+from mirage.placement.simulated.elastic_rules import ELASTIC_RULES, ElasticRule
 from mirage.placement.simulated.model import PaperModel, PlacementModel
 from mirage.placement.simulated.paper import PaperAgent
 from mirage.placement.simulated.planner import Planner
@@ -18,9 +19,13 @@ def scheduler(name: str, *, seed: int = 0) -> Placer:
     """Raises InputError for a name that is not there."""
     if name in SEARCHES:
         return Planner(name=name, elastic=name == "search")
+    if name in ELASTIC_RULES:
+        return ElasticRule(name=name)
     if name in BASELINES:
         return baseline(name, seed=seed)
-    raise InputError(f"scheduler {name!r}: there are {', '.join((*BASELINES, *SEARCHES))}.")
+    raise InputError(
+        f"scheduler {name!r}: there are {', '.join((*BASELINES, *ELASTIC_RULES, *SEARCHES))}."
+    )
 
 
 def agents_of(model: PlacementModel, setting: PlacementSetting) -> list[Placer]:

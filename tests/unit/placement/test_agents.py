@@ -17,6 +17,7 @@ import torch
 
 from mirage.cli.main import main
 from mirage.errors import InputError
+from mirage.placement.simulated.elastic_rules import ELASTIC_RULES
 from mirage.placement.simulated.guided import (
     GuidedOptions,
     GuidedTraining,
@@ -136,13 +137,20 @@ def test_the_search_is_better_than_srtf(price_s):
     srtf = mean_slowdown("srtf", sequences, **price)
     assert mean_slowdown("search", sequences, **price) < 0.75 * srtf
     assert mean_slowdown("search-as-asked", sequences, **price) < srtf
+    for name in ELASTIC_RULES:
+        assert mean_slowdown(name, sequences, **price) < 0.9 * srtf
 
 
 def test_a_job_that_asks_too_much_gets_its_best_number():
     # 500 MB to reduce beside little arithmetic: one GPU alone is the fastest.
     at = world(jobs((0, 9, 8), gradient_mb=500.0))
     at.distance[:] = 1e11
-    for name, gpus in (("search", 1), ("search-as-asked", 8)):
+    for name, gpus in (
+        ("search", 1),
+        ("relative-gain", 1),
+        ("srtf-elastic", 1),
+        ("search-as-asked", 8),
+    ):
         placer = scheduler(name)
         placer.reset(at)
         assert np.count_nonzero(placer.decide(at) == 0) == gpus
