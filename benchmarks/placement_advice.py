@@ -22,7 +22,6 @@ import numpy as np
 
 from mirage.placement.live.advice import Terms, advise, after, progress
 from mirage.placement.live.state import LiveState
-from mirage.placement.speed import alone_flops
 from tests.unit.placement.live_site import LiveSite
 
 SITES = {"32 GPUs": (8, 4, 2), "256 GPUs": (32, 8, 8)}
@@ -79,6 +78,20 @@ def measured(state: LiveState, terms: Terms, bound: float) -> dict[str, Any]:
     }
 
 
+def _bound(state: LiveState) -> float:
+    """Throughput of all jobs, were each alone in one rack."""
+    total = 0.0
+    for row, each in enumerate(state.jobs):
+        alone = np.zeros_like(state.assigned)
+        rack = [nth for nth, gpu in enumerate(state.topology.gpus) if gpu.rack == "r0"]
+        nodes = list(dict.fromkeys(state.topology.gpus[nth].node for nth in rack))
+        for node, share in zip(nodes, each.shares, strict=False):
+            own = [nth for nth in rack if state.topology.gpus[nth].node == node]
+            alone[row, own[: share.gpus]] = True
+        total += float(progress(state, alone)[row])
+    return total
+
+
 def results(seeds: int) -> list[dict[str, Any]]:
     """A record for each site and seed."""
     found = []
@@ -86,10 +99,7 @@ def results(seeds: int) -> list[dict[str, Any]]:
         for seed in range(seeds):
             state = crowded(*shape, np.random.default_rng(seed))
             gpus = state.assigned.sum(axis=1)
-            alone = alone_flops(
-                state.model, gpus, state.minibatch_distance, state.reduction_per_root_s
-            )
-            bound = float(alone.sum()) / (state.model.efficiency * state.model.gpu_flops)
+            bound = _bound(state)
             record: dict[str, Any] = {
                 "site": name,
                 "seed": seed,

@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                 "advise",
                 place_live.add_advise,
                 place_live.advise,
-                "throughput of the GPU jobs that run now, and after moves; does nothing",
+                "where the GPU jobs run now, which share links, and which moves help; does nothing",
             ),
             (
                 "run",

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from mirage.cli.groups import needs, seconds
 from mirage.config_sources import load, named_file, user_file
 from mirage.domain import ActingMode
+from mirage.errors import InputError
 from mirage.user.service_check import agent_folder
-from slurm_sim.cli.arguments import amount, positive
+from slurm_sim.cli.arguments import positive
 
 if TYPE_CHECKING:
     from mirage.placement.live.advice import Terms
@@ -36,7 +37,7 @@ def add_advise(parser: argparse.ArgumentParser) -> None:
 
 
 def advise(args: argparse.Namespace) -> int:
-    """Prints throughput now and after each move; does nothing."""
+    """Prints where jobs are and which moves help; does nothing."""
     needs("placement", "networkx")
     from mirage.config import AdapterConfig
     from mirage.placement.live.advice import advise as find_moves
@@ -187,11 +188,20 @@ def _add_network(parser: argparse.ArgumentParser) -> None:
         help="their minibatch on one GPU, examples (default %(default)s)",
     )
     group.add_argument(
-        "--gpu-tflops",
-        type=amount,
-        default=10.6,
-        metavar="X",
-        help="peak speed of one GPU, TFLOPS (default %(default)s, a P100)",
+        "--machine",
+        choices=("dgx-a100", "dgx-h100", "gh200-nvl32", "mi250", "t4"),
+        help=(
+            "machine whose public rates the nodes have; with it speeds are shown (default: switches"
+            " and shared links only, ranked as four nodes of T4 were measured)"
+        ),
+    )
+    group.add_argument(
+        "--rates",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="F",
+        help="output of all_reduce_perf on nodes of this cluster; replaces a rate; may be repeated",
     )
 
 
@@ -224,15 +234,18 @@ def _add_terms(parser: argparse.ArgumentParser) -> None:
 
 def _assumptions(args: argparse.Namespace) -> Assumptions:
     """What the command line says of jobs that do not say it."""
+    from mirage.placement.live.law import MACHINES
     from mirage.placement.live.opt_in import find_profile
     from mirage.placement.live.state import Assumptions
-    from mirage.placement.speed import SpeedModel
 
+    if args.rates and not args.machine:
+        raise InputError("--rates: give --machine too, which says how fast one GPU computes")
     return Assumptions(
         profile=find_profile(args.network),
         minibatch=args.minibatch,
-        # A training step computes a backward pass too, about twice the forward one.
-        model=SpeedModel(gpu_flops=args.gpu_tflops * 1e12, backward_factor=3.0),
+        machine=MACHINES[args.machine or "t4"],
+        is_named=args.machine is not None,
+        rates=tuple(args.rates),
     )
 
 

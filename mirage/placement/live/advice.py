@@ -1,4 +1,4 @@
-"""Which jobs would run faster elsewhere: a bounded local search on equation 3, on live jobs.
+"""Which jobs would run faster elsewhere: a bounded local search on live jobs.
 
 A job keeps its number of nodes and what it has of each, since Slurm cannot change a job's size. It
 may go where its partition, GPU type, CPUs and memory allow. Moves: a job goes to free GPUs; where
@@ -19,6 +19,7 @@ from itertools import chain, combinations, islice
 import numpy as np
 
 from mirage.domain import Job
+from mirage.placement.live import law
 from mirage.placement.live.rooms import (
     JobStart,
     Rooms,
@@ -31,7 +32,6 @@ from mirage.placement.live.rooms import (
     without_job,
 )
 from mirage.placement.live.state import LiveState, PlacedJob, TargetNode, free_gpus
-from mirage.placement.speed import alone_flops, speeds
 from mirage.placement.topology import Bools, Floats
 
 MOST_CHOICES = 2000
@@ -77,8 +77,12 @@ class Move:
     value_gpu_s: float
     """Gain over the horizon less the price, seconds of a GPU."""
     price_gpu_s: float
+    pause_s: float
+    """Without progress, of each job that moves."""
+    assigned_before: Bools
+    """GPUs of each job, [J, M]."""
     assigned: Bools
-    """GPUs of each job afterwards, [J, M]."""
+    """The same afterwards."""
     starts: tuple[JobStart, ...] = ()
 
     @property
@@ -88,17 +92,8 @@ class Move:
 
 
 def progress(state: LiveState, assigned: Bools) -> Floats:
-    """GPUs' worth of each job's throughput (equation 3): [..., J, M] -> [..., J]."""
-    one_gpu = state.model.efficiency * state.model.gpu_flops
-    flops = speeds(
-        state.model,
-        state.topology,
-        assigned,
-        minibatch_distance=state.minibatch_distance,
-        per_root_s=state.reduction_per_root_s,
-    )
-    worth: Floats = flops / one_gpu
-    return worth
+    """GPUs' worth of each job's throughput: [..., J, M] -> [..., J]."""
+    return law.progress(state.machine, state.topology, assigned, state.work)
 
 
 def advise(state: LiveState, terms: Terms, resting: Collection[int] = ()) -> tuple[Move, ...]:
@@ -191,6 +186,8 @@ def _best_of(state: LiveState, terms: Terms, choices: Sequence[_Choice]) -> Move
                 after=then[nth],
                 value_gpu_s=float(values[nth]),
                 price_gpu_s=float(prices[nth]),
+                pause_s=terms.pause_s,
+                assigned_before=state.assigned,
                 assigned=assigned[nth],
                 starts=begun[nth],
             )
@@ -241,9 +238,7 @@ def _start(state: LiveState, job: Job, nodes: Sequence[str], gpus: int, rooms: R
     chosen = np.zeros(len(state.topology), dtype=bool)
     for node in nodes:
         chosen |= free_gpus(state.topology, rooms[node].gpus, gpus)
-    distance, per_root = state.usual_work
-    alone = alone_flops(state.model, np.array([job.gpus]), distance, per_root)[0]
-    worth = float(alone) / (state.model.efficiency * state.model.gpu_flops)
+    worth = float(law.progress(state.machine, state.topology, chosen[None], state.usual_work)[0])
     return JobStart(job=job, nodes=tuple(nodes), gpus=chosen, worth=worth)
 
 

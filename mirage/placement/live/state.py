@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
@@ -11,13 +12,13 @@ import numpy as np
 from mirage.chain.tag import parse_tag
 from mirage.domain import Job, JobState, Snapshot
 from mirage.errors import ClusterNonsense, InputError
+from mirage.placement.live.law import Machine, StepWork, with_measured
 from mirage.placement.live.network import NetworkText
 from mirage.placement.live.opt_in import OptIn, parse_opt_in
 from mirage.placement.live.slurm_topology import is_outside, read_switches, slurm_topology
 from mirage.placement.packing import best_fit
 from mirage.placement.profiles import Profile
-from mirage.placement.speed import SpeedModel
-from mirage.placement.topology import Bools, Floats, Topology
+from mirage.placement.topology import Bools, Topology
 from mirage.ports import Cluster
 from mirage.slurm.agreement import of_gpus
 from mirage.slurm.fields import known_state
@@ -28,6 +29,8 @@ from slurm_sim.node_states import FLAGS
 
 MOST_WAITING = 5
 """Waiting jobs for which it is looked whether a move lets them start."""
+_STEP_FACTOR = 2 * 3
+"""A multiply-add is two operations; the backward pass computes twice what the forward pass does."""
 _BUSY = {"PLANNED"} | {name for name, flag in FLAGS.items() if flag.is_busy}
 """Flags of nodes that take no job now, or that Slurm plans for another."""
 
@@ -38,7 +41,11 @@ class Assumptions:
 
     profile: Profile
     minibatch: int
-    model: SpeedModel
+    machine: Machine
+    is_named: bool = False
+    """Whether the machine is the site's, as the command line says; else no speed is shown."""
+    rates: tuple[Path, ...] = ()
+    """Outputs of `all_reduce_perf` of this site."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +93,9 @@ class LiveState:
 
     at_s: int
     topology: Topology
-    model: SpeedModel
+    machine: Machine
+    is_named: bool
+    """Whether speeds are those of the site's machine, and can be shown."""
     jobs: tuple[PlacedJob, ...]
     waiting: tuple[Job, ...]
     """Pending jobs that ask for GPUs and compete for nodes; the first in line comes first."""
@@ -95,11 +104,10 @@ class LiveState:
     pending: tuple[Job, ...]
     """All pending jobs."""
     rooms: Mapping[str, TargetNode]
-    minibatch_distance: Floats
+    work: StepWork
     """Of `jobs`, [J]."""
-    reduction_per_root_s: Floats
-    usual_work: tuple[Floats, Floats]
-    """The same two of a job that does not say what it trains, [1] each."""
+    usual_work: StepWork
+    """Of a job that does not say what it trains, [1]."""
     notes: tuple[str, ...] = ()
     """What was assumed or left out, in sentences."""
 
@@ -186,11 +194,11 @@ def live_state(
     jobs = tuple(build.job(job, details[job.job_id]) for job in known)
     waiting = tuple(waiting_jobs(snapshot))
     rooms = build.rooms(use, snapshot)
-    distance, per_root = _work([each.opt_in for each in jobs], assumptions)
     return LiveState(
         at_s=snapshot.at_s,
         topology=topology,
-        model=assumptions.model,
+        machine=with_measured(assumptions.machine, assumptions.rates, topology),
+        is_named=assumptions.is_named,
         jobs=jobs,
         waiting=waiting,
         waiting_details={
@@ -198,8 +206,7 @@ def live_state(
         },
         pending=tuple(job for job in snapshot.jobs if job.is_pending),
         rooms=rooms,
-        minibatch_distance=distance,
-        reduction_per_root_s=per_root,
+        work=_work([each.opt_in for each in jobs], assumptions),
         usual_work=_work([None], assumptions),
         notes=(
             *build.notes,
@@ -367,14 +374,15 @@ def _even_shares(job: Job) -> tuple[NodeShare, ...]:
     )
 
 
-def _work(said: Sequence[OptIn | None], assumptions: Assumptions) -> tuple[Floats, Floats]:
-    """d_m and c of each job (`SpeedModel`), [J]."""
+def _work(said: Sequence[OptIn | None], assumptions: Assumptions) -> StepWork:
+    """Of each job, [J]."""
     networks = [(tag and tag.profile) or assumptions.profile for tag in said]
     minibatch = np.array([(tag and tag.minibatch) or assumptions.minibatch for tag in said])
-    flops = np.array([network.flops_per_example for network in networks])
-    gradient_mb = np.array([network.gradient_mb for network in networks])
-    model = assumptions.model
-    return model.minibatch_distance(flops, minibatch), model.reduction_per_root_s(gradient_mb)
+    forward = np.array([network.flops_per_example for network in networks])
+    return StepWork(
+        flops=_STEP_FACTOR * forward * minibatch,
+        gradient_mb=np.array([network.gradient_mb for network in networks]),
+    )
 
 
 def _too_large(waiting: Sequence[Job], topology: Topology) -> list[str]:

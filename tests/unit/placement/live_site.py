@@ -6,19 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from mirage.domain import ClusterNode, Job, JobState, Snapshot
+from mirage.placement.live.law import MACHINES
 from mirage.placement.live.network import NetworkText
 from mirage.placement.live.opt_in import find_profile
 from mirage.placement.live.state import Assumptions, LiveState, live_state
-from mirage.placement.speed import SpeedModel
 from mirage.slurm.job_details import JobDetails, NodeShare
 from mirage.slurm.resources import NodeUse
 
 NOW_S = 1_800_000_000
 TREE = "SwitchName=r1 Nodes=n[1-4]\nSwitchName=r2 Nodes=n[5-8]\nSwitchName=top Switches=r[1-2]\n"
 OPT_IN = "mirage-place/1 signal=USR1"
-ASSUMPTIONS = Assumptions(
-    profile=find_profile("resnet-50"), minibatch=64, model=SpeedModel(backward_factor=3.0)
-)
+ASSUMPTIONS = Assumptions(profile=find_profile("resnet-50"), minibatch=64, machine=MACHINES["t4"])
 
 
 @dataclass

@@ -70,7 +70,16 @@ def test_who_has_not_opted_in_is_a_constraint_of_run_and_named_by_advise():
     (move,) = advise(site.state(), Terms(pause_s=120, horizon_s=14_400, only_opted_in=False))
     words = in_words(site.state(), [move])
     assert "if its owner opts in" in words
-    assert words.splitlines()[1].split() == ["JOB", "USER", "GPUS", "THROUGHPUT", "NODES", "NOTE"]
+    assert words.splitlines()[1].split() == [
+        "JOB",
+        "USER",
+        "GPUS",
+        "SHARES",
+        "LINKS",
+        "WITH",
+        "NODES",
+        "NOTE",
+    ]
 
 
 def test_nodes_are_in_the_order_of_their_numbers():
@@ -163,8 +172,8 @@ def test_a_tag_says_which_network_a_job_trains():
     site.run(1, "n1,n5", comment=f"{OPT_IN} network=vgg-vd-19 minibatch=32 -- mine")
     site.run(2, "n2,n6", comment=OPT_IN)
     state = site.state()
-    assert state.minibatch_distance[0] == pytest.approx(3 * 20e9 * 32, rel=0.05)
-    assert state.reduction_per_root_s[0] > 3 * state.reduction_per_root_s[1]
+    assert state.work.flops[0] == pytest.approx(6 * 20e9 * 32, rel=0.05)
+    assert state.work.gradient_mb[0] > 3 * state.work.gradient_mb[1]
 
 
 @pytest.mark.parametrize(
