@@ -29,11 +29,10 @@ from mirage.models.card import markdown_table
 from mirage.placement.simulated.baselines import Placer
 from mirage.placement.simulated.elastic_rules import ELASTIC_RULES
 from mirage.placement.simulated.jobs import PlacementJobs, PlacementWorkload
-from mirage.placement.simulated.model import PaperModel, read_model
+from mirage.placement.simulated.model import read_model
 from mirage.placement.simulated.paper import PaperAgent, PaperNetwork, paper_image
 from mirage.placement.simulated.planner import Planner
 from mirage.placement.simulated.rollout import roll_out
-from mirage.placement.simulated.scalable import NetworkGuide, ScalableAgent
 from mirage.placement.simulated.schedulers import scheduler
 from mirage.placement.simulated.setting import PlacementSetting
 from mirage.placement.simulated.world import PlacementWorld, Price
@@ -61,12 +60,8 @@ TRAINED = {
     "paper, stream": "paper-stream",
     "paper, load 0.9": "paper-feasible",
     "paper, equation 11": "paper-cells",
-    "scalable": "scalable",
-    "scalable+search": "scalable",
-    "scalable, pollux": "scalable-pollux",
-    "scalable+search, pollux": "scalable-pollux",
 }
-"""Agent -> model folders. The first four are the paper's agent, by what they were trained on."""
+"""Agent -> model folders. The paper's agent, by what it was trained on."""
 Json = dict[str, Any]
 
 
@@ -128,16 +123,11 @@ def placers_of(name: str, setting: PlacementSetting, models: Path) -> list[Place
     if name not in TRAINED:
         return [scheduler(name, seed=1)]
     folders = [models / f"{TRAINED[name]}-{seed}" for seed in SEEDS]
-    return [_trained(name, folder) for folder in folders if folder.is_dir()]
+    return [_trained(folder) for folder in folders if folder.is_dir()]
 
 
-def _trained(name: str, folder: Path) -> Placer:
-    model = read_model(folder)
-    if isinstance(model, PaperModel):
-        return PaperAgent(model.network)
-    if "search" in name:
-        return Planner(guide=NetworkGuide(model.network), most_s=1.0)
-    return ScalableAgent(model.network)
+def _trained(folder: Path) -> Placer:
+    return PaperAgent(read_model(folder).network)
 
 
 def untrained(setting: PlacementSetting, seed: int) -> PaperAgent:

@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                 "evaluate",
                 _add_evaluate,
                 _evaluate,
-                "an agent against other schedulers: results.json, report.html",
+                "schedulers on the same simulated jobs: results.json, report.html",
             ),
             (
                 "advise",
@@ -160,22 +160,10 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
         "--out", required=True, type=Path, metavar="DIR", help="model folder to write"
     )
     parser.add_argument(
-        "--agent",
-        choices=("paper", "scalable"),
-        default="paper",
-        help=(
-            "the paper's network for this many GPUs, or one for any number that guides a search"
-            " (default %(default)s)"
-        ),
-    )
-    parser.add_argument(
         "--loop",
         choices=("static", "stream"),
         default="static",
-        help=(
-            "training sequences of the paper's agent: the same, or new ones every few epochs"
-            " (default %(default)s)"
-        ),
+        help=("training sequences: the same, or new ones every few epochs (default %(default)s)"),
     )
     add_minutes(parser, "the training (default: until all epochs are done)")
     parser.add_argument(
@@ -194,7 +182,6 @@ def _train(args: argparse.Namespace) -> int:
     from mirage.models.folder import check_replaceable
 
     check_replaceable(args.out)
-    train = _train_scalable if args.agent == "scalable" else _train_paper
     errors.print("training: the first figures come after some minutes")
 
     def kept() -> str:
@@ -202,7 +189,7 @@ def _train(args: argparse.Namespace) -> int:
         return f"{args.out} holds the network of the last line" if is_there else "nothing is kept"
 
     with telling_what_is_kept(kept), at_most(budget_s(args)):
-        train(args)
+        _train_paper(args)
     print(args.out)
     errors.print(escape(f"Next: mirage place evaluate --model {args.out} --out results"))
     return 0
@@ -228,32 +215,9 @@ def _train_paper(args: argparse.Namespace) -> None:
     train_paper(setting, options, seed=args.seed, report=report)
 
 
-def _train_scalable(args: argparse.Namespace) -> None:
-    from mirage.placement.simulated.guided import GuidedOptions, GuidedTraining, train_guided
-    from mirage.placement.simulated.model import ScalableModel, save_model
-    from mirage.rl.options import with_settings
-
-    setting = _setting(args)
-    options = with_settings(GuidedOptions(), args.settings)
-
-    def save(training: GuidedTraining) -> None:
-        model = ScalableModel(training.network, training.curve)
-        save_model(args.out, model, setting, options, seed=args.seed)
-
-    def report(training: GuidedTraining) -> None:
-        save(training)
-        point = training.curve[-1]
-        errors.print(
-            f"{point.updates} updates, {point.seconds:.0f} s: mean slowdown by that of the search"
-            f" alone {point.guided_slowdown:.3f}, agreement {point.agreement:.2f}"
-        )
-
-    save(train_guided(setting, options, seed=args.seed, report=report))
-
-
 def _add_evaluate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--model", required=True, type=Path, metavar="DIR", help="model folder of the agent"
+        "--model", type=Path, metavar="DIR", help="model folder of an agent (default: rules only)"
     )
     parser.add_argument(
         "--against",
@@ -286,23 +250,24 @@ def _evaluate(args: argparse.Namespace) -> int:
     from mirage.placement.simulated.evaluation import PlacementPlan, evaluate, gantt
     from mirage.placement.simulated.model import read_model, trained_setting
     from mirage.placement.simulated.report import save
-    from mirage.placement.simulated.schedulers import agents_of, scheduler
+    from mirage.placement.simulated.schedulers import agent_of, scheduler
 
     started_s = time.time()
     others = [scheduler(name, seed=args.seed) for name in args.against]
     setting = _setting(args)
-    model = read_model(args.model)
-    agents = agents_of(model, setting)
+    model = read_model(args.model) if args.model else None
+    agents = [agent_of(model, setting)] if model else []
     plan = PlacementPlan(
         setting=setting, placers=[*agents, *others], sequences=args.sequences, seed=args.seed
     )
     results = evaluate(plan, announcer())
     facts = setting.facts()
-    is_same = all(facts.get(name) == value for name, value in trained_setting(args.model).items())
+    trained = trained_setting(args.model) if args.model else {}
+    is_same = all(facts.get(name) == value for name, value in trained.items())
     results |= {
-        "agent": agents[0].name,
+        "agent": plan.placers[0].name,
         "levels": list(args.against) if is_same else [],
-        "curve": [vars(point) for point in model.curve],
+        "curve": [vars(point) for point in model.curve] if model else [],
         "gantt": {each.name: gantt(each, setting, args.seed) for each in plan.placers},
         "provenance": _provenance(args, started_s),
     }
@@ -322,7 +287,7 @@ def _provenance(args: argparse.Namespace, started_s: float) -> dict[str, Any]:
         words += ["--" + name.replace("_", "-"), text]
     return provenance(
         words,
-        inputs={"model": file_record(args.model / "recipe.toml")},
+        inputs={"model": file_record(args.model / "recipe.toml")} if args.model else {},
         split={"trained": "sequences of part `train`", "evaluated": "of part `test`"},
         seed=args.seed,
         started_s=started_s,

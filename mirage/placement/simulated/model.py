@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from torch import nn
 
@@ -15,11 +15,9 @@ from mirage.libraries import library_versions
 from mirage.models.card import card_text, markdown_table
 from mirage.models.folder import check_folder, write_folder
 from mirage.models.recipe import About, Recipe
-from mirage.placement.simulated.guided import GuidedOptions, GuidedPoint
 from mirage.placement.simulated.image import Image
 from mirage.placement.simulated.learning import PaperCurvePoint, PaperOptions
 from mirage.placement.simulated.paper import PaperNetwork
-from mirage.placement.simulated.scalable import ScalableNetwork
 from mirage.placement.simulated.setting import PlacementSetting
 from mirage.provision.learn.network_files import check_tensors
 from slurm_sim.files import read_text
@@ -71,38 +69,6 @@ class PaperModel:
         return summary, markdown_table(head, rows)
 
 
-@dataclass(frozen=True)
-class ScalableModel:
-    """The scalable agent as a model folder."""
-
-    network: ScalableNetwork
-    curve: Sequence[GuidedPoint]
-    name: ClassVar[str] = "scalable"
-
-    def write(self, folder: Path) -> None:
-        _write_network(folder, self.network, self.curve)
-        shape = {"width": self.network.width, "blocks": len(self.network.blocks)}
-        _write_json(folder / SHAPE, shape)
-
-    @property
-    def card(self) -> tuple[str, Sequence[str]]:
-        last = self.curve[-1]
-        rows = [
-            (each.updates, f"{each.guided_slowdown:.3f}", f"{each.agreement:.2f}")
-            for each in _some(self.curve)
-        ]
-        head = ("updates", "mean slowdown by that of the search alone", "agreement")
-        summary = (
-            "The scalable agent, a guide of the search, trained in"
-            f" {last.updates} updates ({last.env_steps:,} time steps),"
-            f" {last.seconds / 60:.0f} minutes. The weights are those of the best line below."
-        )
-        return summary, markdown_table(head, rows)
-
-
-PlacementModel = PaperModel | ScalableModel
-
-
 def _some(curve: Sequence[Any]) -> Sequence[Any]:
     """About ten of the points."""
     return curve[:: max(1, len(curve) // 10)]
@@ -121,9 +87,9 @@ def _write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 def save_model(
     folder: Path,
-    model: PlacementModel,
+    model: PaperModel,
     setting: PlacementSetting,
-    options: PaperOptions | GuidedOptions,
+    options: PaperOptions,
     *,
     seed: int,
 ) -> None:
@@ -152,28 +118,26 @@ def trained_setting(folder: Path) -> Mapping[str, Any]:
     return PlacementAbout.of(check_folder(folder, system=PlacementAbout.SYSTEM), folder).setting
 
 
-def read_model(folder: Path) -> PlacementModel:
+def read_model(folder: Path) -> PaperModel:
     """Raises InputError."""
     recipe = check_folder(folder, system=PlacementAbout.SYSTEM)
     PlacementAbout.of(recipe, folder)
+    if recipe.method != PaperModel.name:
+        raise InputError(
+            f"{folder}: a model of method {recipe.method!r}; mirage knows {PaperModel.name!r}: train it again."
+        )
     try:
         shape = parse_json(read_text(folder / SHAPE))
         points = parse_json(read_text(folder / CURVE))["points"]
-        if recipe.method == PaperModel.name:
-            paper = _filled(PaperNetwork(Image(**shape)), folder)
-            return PaperModel(paper, [PaperCurvePoint(**point) for point in points])
-        scalable = _filled(ScalableNetwork(**shape), folder)
-        return ScalableModel(scalable, [GuidedPoint(**point) for point in points])
+        paper = _filled(PaperNetwork(Image(**shape)), folder)
+        return PaperModel(paper, [PaperCurvePoint(**point) for point in points])
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise InputError(
             f"{folder}: not as `mirage place train` writes it ({error!r}); train it again."
         ) from error
 
 
-N = TypeVar("N", bound=nn.Module)
-
-
-def _filled(network: N, folder: Path) -> N:
+def _filled(network: PaperNetwork, folder: Path) -> PaperNetwork:
     from safetensors.torch import load_file
 
     tensors = load_file(folder / NETWORK)

@@ -66,7 +66,7 @@ class PaperAgent:
             raise InputError(
                 f"the model is for {image.gpus} GPUs, {image.slots} slots and requests of up to"
                 f" {image.most_gpus} GPUs; the setting has {wanted.gpus}, {wanted.slots} and"
-                f" {wanted.most_gpus}: train one for it, or use a scalable one."
+                f" {wanted.most_gpus}: train one for it."
             )
 
     def reset(self, world: PlacementWorld) -> None:

@@ -8,8 +8,7 @@
    takes GPUs; judged with shared links (equations 12 and 13).
 
 What a job gains is the share of its remaining work that the step does, by its length: what ends
-soon and is short counts most for the mean slowdown. A guide may change each job's weight and how
-the gain grows with speed.
+soon and is short counts most for the mean slowdown.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 
@@ -72,30 +70,9 @@ def queue_of(world: PlacementWorld, cluster: int) -> Queue:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class SearchAdvice:
-    """Of a guide, for the J jobs of a queue."""
-
-    weight: Floats
-    """Added to the logarithm of the job's weight, [J]."""
-    bend: Floats
-    """Added to the logarithm of the exponent of the job's gain, [J]: above 0, half of the speed
-    gains less than half.
-    """
-    owner: Ints | None = None
-    """The job of each GPU, -1 for none, [M]: one more start of the moves."""
-
-
-class Guide(Protocol):
-    """What was learned, for the search."""
-
-    def advise(self, world: PlacementWorld) -> dict[int, SearchAdvice]:
-        """By cluster, for those that are not over."""
-
-
 @dataclass(kw_only=True)
 class Planner:
-    """The search as a scheduler. Without a guide it has learned nothing."""
+    """The search as a scheduler. It has learned nothing."""
 
     name: str = "search"
     leaves_slots: bool = False
@@ -105,7 +82,6 @@ class Planner:
     """Of step 3, in a decision."""
     most_s: float = 0.02
     """Time after which step 3 ends, seconds."""
-    guide: Guide | None = None
     law: SpeedLaw | None = None
     """What the search believes of speeds; None: the world's own law."""
     _sizes: Ints = field(init=False, repr=False)
@@ -114,26 +90,23 @@ class Planner:
         self._sizes = tried_sizes(len(world.config.topology))
 
     def decide(self, world: PlacementWorld) -> Ints:
-        advice = self.guide.advise(world) if self.guide else {}
         actions = np.full((world.clusters, world.assigned.shape[-1]), world.rows)
         for cluster in np.nonzero(~world.over)[0]:
             queue = queue_of(world, int(cluster))
             if len(queue.rows):
-                owner = self.plan(world, queue, advice.get(int(cluster)))
+                owner = self.plan(world, queue)
                 given = owner >= 0
                 actions[cluster, given] = queue.rows[owner[given]]
         return actions
 
-    def plan(self, world: PlacementWorld, queue: Queue, advice: SearchAdvice | None) -> Ints:
+    def plan(self, world: PlacementWorld, queue: Queue) -> Ints:
         """The job of each GPU as an index of the queue, -1 for none, [M]."""
         until_s = time.perf_counter() + self.most_s
-        search = _Search(world, self.law or world.law, queue, advice)
+        search = _Search(world, self.law or world.law, queue)
         sizes = search.best_sizes(self._sizes, self.elastic)
         starts = [places(world.config.topology, queue, sizes, keep=True)]
         if not queue.lost_s.any():
             starts.append(places(world.config.topology, queue, sizes, keep=False))
-        if advice is not None and advice.owner is not None:
-            starts.append(advice.owner if self.elastic else search.as_asked(advice.owner))
         scores = search.scores(np.stack(starts))
         owner, score = starts[int(scores.argmax())], float(scores.max())
         for _ in range(self.most_moves):
@@ -192,23 +165,17 @@ def places(topology: Topology, queue: Queue, sizes: Ints, *, keep: bool) -> Ints
 
 
 class _Search:
-    def __init__(
-        self, world: PlacementWorld, law: SpeedLaw, queue: Queue, advice: SearchAdvice | None
-    ) -> None:
+    def __init__(self, world: PlacementWorld, law: SpeedLaw, queue: Queue) -> None:
         self._topology, self._law, self._queue = world.config.topology, law, queue
         self._step_s = world.config.model.step_s
         self._weight = 1.0 / queue.length
-        self._power = np.ones(len(queue.rows))
-        if advice is not None:
-            self._weight = self._weight * np.exp(advice.weight)
-            self._power = np.exp(advice.bend)
         self._index = np.arange(len(queue.rows))[:, None]
         self._held_sizes = queue.held.sum(axis=1)
 
     def _gain(self, speed: Floats, seconds: Floats) -> Floats:
         """[..., J]."""
         share = np.minimum(speed * np.maximum(seconds, 0.0) / self._queue.left, 1.0)
-        found: Floats = self._weight * share**self._power
+        found: Floats = self._weight * share
         return found
 
     def scores(self, owners: Ints) -> Floats:
@@ -241,12 +208,6 @@ class _Search:
         return np.concatenate([np.zeros((len(gains), 1)), gains], axis=1), sizes
 
     # --- places
-
-    def as_asked(self, owner: Ints) -> Ints:
-        """The same without the jobs that have another number of GPUs than they ask for."""
-        counts = np.bincount(owner[owner >= 0], minlength=len(self._queue.rows))
-        right = np.append(counts == self._queue.asked, False)
-        return np.where(right[owner], owner, -1)
 
     def moves(self, owner: Ints, elastic: bool) -> Iterator[Ints]:
         """For the jobs that spread over racks, which are those that share links between racks."""

@@ -129,11 +129,6 @@ _FIGURES = {
         ("mean reward, 1000 (eq. 16)", {"validation": "test_reward", "training": "train_reward"}),
         ("mean slowdown (eq. 17)", {"validation": "test_slowdown", "training": "train_slowdown"}),
     ),
-    "scalable": (
-        ("updates", "updates"),
-        ("mean slowdown by that of the search alone", {"validation": "guided_slowdown"}),
-        ("agreement of network and search, share of GPUs", {"training": "agreement"}),
-    ),
 }
 """Of each method: the axis across, then each picture's words and curves."""
 _STYLES = {"validation": 4, "training": 1}
@@ -147,7 +142,7 @@ def _learning(results: Json) -> Iterator[Part]:
         " the episodes that it learns from, with chance; they may be shorter."
     )
     yield Legend([(curve_swatch(curve_style(n)), name) for name, n in _STYLES.items()])
-    method = "paper" if results["agent"] == "paper" else "scalable"
+    method = "paper"
     (key, across), *figures = _FIGURES[method]
     pictures = []
     for words, parts in figures:

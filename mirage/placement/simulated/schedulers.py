@@ -1,14 +1,13 @@
-"""All schedulers by name: the baselines, the search without a model, and a model's agents."""
+"""All schedulers by name: the baselines, the search without a model, and a model's agent."""
 
 from __future__ import annotations
 
 from mirage.errors import InputError
 from mirage.placement.simulated.baselines import BASELINES, Placer, baseline
 from mirage.placement.simulated.elastic_rules import ELASTIC_RULES, ElasticRule
-from mirage.placement.simulated.model import PaperModel, PlacementModel
+from mirage.placement.simulated.model import PaperModel
 from mirage.placement.simulated.paper import PaperAgent
 from mirage.placement.simulated.planner import Planner
-from mirage.placement.simulated.scalable import NetworkGuide, ScalableAgent
 from mirage.placement.simulated.setting import PlacementSetting
 
 SEARCHES = ("search", "search-as-asked")
@@ -28,15 +27,8 @@ def scheduler(name: str, *, seed: int = 0) -> Placer:
     )
 
 
-def agents_of(model: PlacementModel, setting: PlacementSetting) -> list[Placer]:
-    """What a model can do, the best first. Raises InputError: it is not for this setting."""
-    if isinstance(model, PaperModel):
-        agent = PaperAgent(model.network)
-        agent.check(setting)
-        return [agent]
-    guide = NetworkGuide(model.network)
-    return [
-        Planner(name="scalable+search", guide=guide),
-        Planner(name="scalable+search-as-asked", guide=guide, elastic=False),
-        ScalableAgent(model.network),
-    ]
+def agent_of(model: PaperModel, setting: PlacementSetting) -> Placer:
+    """Raises InputError: the model is not for this setting."""
+    agent = PaperAgent(model.network)
+    agent.check(setting)
+    return agent

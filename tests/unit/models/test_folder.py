@@ -28,7 +28,6 @@ from mirage.models.folder import (
 )
 from mirage.models.recipe import RECIPE, About, Recipe, parse_recipe, recipe_text, sealed
 from mirage.models.shipped import PLACES, shipped
-from mirage.placement.simulated import model as placement
 from mirage.provision.learn.episode import HISTORY
 from mirage.provision.learn.forest import Growth
 from mirage.provision.learn.method import TrainingData
@@ -414,7 +413,6 @@ def test_the_registry_alone_imports_no_learning_library():
     ("name", "read"),
     [
         ("elastic-small", elastic.load_model),
-        ("placement-minsky/scalable", placement.read_model),
         ("random-forest", read_model),
     ],
 )

@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,26 +16,14 @@ import torch
 from mirage.cli.main import main
 from mirage.errors import InputError
 from mirage.placement.simulated.elastic_rules import ELASTIC_RULES
-from mirage.placement.simulated.guided import (
-    GuidedOptions,
-    GuidedTraining,
-    _GuidedLoop,
-    train_guided,
-)
 from mirage.placement.simulated.jobs import PlacementJobs, PlacementWorkload, draw
 from mirage.placement.simulated.learning import PaperCurvePoint, PaperOptions, train_paper
 from mirage.placement.simulated.minsky import minsky
 from mirage.placement.simulated.model import PaperModel, read_model, save_model
 from mirage.placement.simulated.paper import PaperAgent, PaperNetwork, paper_image
-from mirage.placement.simulated.planner import Planner, SearchAdvice, _Search, queue_of, tried_sizes
+from mirage.placement.simulated.planner import Planner, _Search, queue_of, tried_sizes
 from mirage.placement.simulated.rollout import roll_out
-from mirage.placement.simulated.scalable import (
-    NetworkGuide,
-    ScalableAgent,
-    ScalableNetwork,
-    rounded,
-)
-from mirage.placement.simulated.schedulers import agents_of, scheduler
+from mirage.placement.simulated.schedulers import agent_of, scheduler
 from mirage.placement.simulated.setting import PlacementSetting
 from mirage.placement.simulated.world import PlacementConfig, PlacementWorld, Price
 from tests.unit.placement.test_world import MODEL, give, jobs, world
@@ -165,7 +151,7 @@ def test_sizes_are_the_best_sum_of_gains():
     planner = Planner(most_moves=0)
     planner.reset(at)
     queue = queue_of(at, 0)
-    search = _Search(at, at.law, queue, None)
+    search = _Search(at, at.law, queue)
     sizes = search.best_sizes(tried_sizes(8), elastic=True)
     gains, tried = search._size_gains(tried_sizes(8), elastic=True)
     number = np.concatenate([[0], tried])
@@ -178,92 +164,7 @@ def test_sizes_are_the_best_sum_of_gains():
     assert found == pytest.approx(max(possible))
 
 
-def test_advice_changes_who_runs():
-    at = world(jobs((0, 9, 32), (0, 9, 32)))
-    planner = Planner(elastic=False)
-    planner.reset(at)
-    queue = queue_of(at, 0)
-    zeros = np.zeros(2)
-    for favoured in (0, 1):
-        advice = SearchAdvice(weight=np.where(np.arange(2) == favoured, 1.0, 0.0), bend=zeros)
-        assert set(planner.plan(at, queue, advice)) == {favoured}
-
-
-def test_an_untrained_guide_changes_no_decision_of_weights():
-    at = world(jobs((0, 9, 4), (0, 3, 8)))
-    advice = NetworkGuide(ScalableNetwork()).advise(at)[0]
-    assert (advice.weight == 0).all()
-    assert (advice.bend == 0).all()
-    assert advice.owner is not None
-    assert set(advice.owner) <= {-1, 0, 1}
-
-
-def small_options(**more: object) -> GuidedOptions:
-    common = {"sequences": 1, "pairs": 1, "jobs": 8, "loads": (0.9,), "prices_s": (0.0,)}
-    return GuidedOptions(validation_sequences=1, **(common | more))
-
-
-def test_imitation_learns_the_searchs_choice_of_gpus():
-    options = small_options(
-        updates=6, imitation=6, imitation_rate=0.005, passes=6, validation_every=1
-    )
-    training = train_guided(small_setting(), options, seed=2)
-    agreement = [point.agreement for point in training.curve]
-    assert np.mean(agreement[-3:]) > agreement[0]
-    assert training.curve[-1].advice == 0
-
-
-def test_exploration_moves_the_advice_alone():
-    options = small_options(updates=3, imitation=1, validation_every=10)
-    first = train_guided(small_setting(), replace(options, updates=1), seed=2)
-    training = train_guided(small_setting(), options, seed=2)
-    assert training.curve[-1].advice > 0
-    assert training.curve[-1].agreement == first.curve[-1].agreement
-
-
-def test_exploration_finds_the_advice_that_pays():
-    # The reward is the sum of the advised weights: the layer's bias must grow.
-    class Counting(_GuidedLoop):
-        def _episodes(self, world, shifts):
-            return shifts[:, 0, -1].numpy().astype(np.float64)
-
-    training = GuidedTraining(network=ScalableNetwork())
-    options = small_options(pairs=8, rate=0.05)
-    loop = Counting(small_setting(), options, 1, training)
-    for nth in range(10):
-        loop._explore(np.random.default_rng(nth), nth)
-    assert training.network.advice.bias[0] > 0.3
-
-
-def test_expected_numbers_of_gpus_become_whole_ones():
-    assert rounded(np.array([1.6, 2.3, 0.1])).tolist() == [2, 2, 0]
-    assert rounded(np.array([15.5, 8.25, 8.25])).tolist() == [16, 8, 8]
-    assert rounded(np.array([0.2, 0.4])).tolist() == [0, 1]
-
-
-def test_the_shipped_network_alone_ends_all_jobs_before_srtf():
-    model = read_model(Path(__file__).parents[3] / "models/placement-minsky/scalable")
-    workload = PlacementWorkload(jobs=24, arrival_probability=0.6, total_work="alone")
-    sequences = [draw(workload, MODEL, np.random.default_rng(seed)) for seed in (1, 2)]
-    config = PlacementConfig(topology=TOPOLOGY, most_steps=200)
-    found = roll_out(ScalableAgent(model.network), config, sequences)
-    assert (found.finished == 1).all()
-    srtf = roll_out(scheduler("srtf"), config, sequences)
-    assert found.mean_slowdown.mean() < srtf.mean_slowdown.mean()
-
-
 # --- models
-
-
-def test_the_shipped_model_is_for_any_cluster():
-    model = read_model(Path(__file__).parents[3] / "models" / "placement-minsky" / "scalable")
-    assert len(model.curve) > 1
-    assert any((weights != 0).any() for weights in model.network.advice.parameters())
-    big = PlacementSetting(racks=(8,) * 8)
-    at = PlacementWorld(big.config, [jobs((0, 9, 40), (0, 3, 8))])
-    placer = agents_of(model, big)[0]
-    placer.reset(at)
-    assert (placer.decide(at) < at.rows).any()
 
 
 def test_a_model_of_the_papers_agent_is_for_its_own_cluster(tmp_path):
@@ -279,9 +180,9 @@ def test_a_model_of_the_papers_agent_is_for_its_own_cluster(tmp_path):
     model = PaperModel(PaperNetwork(paper_image(PlacementSetting())), [point])
     save_model(tmp_path / "paper", model, PlacementSetting(), PaperOptions(), seed=1)
     again = read_model(tmp_path / "paper")
-    assert [agent.name for agent in agents_of(again, PlacementSetting())] == ["paper"]
+    assert agent_of(again, PlacementSetting()).name == "paper"
     with pytest.raises(InputError, match="the model is for 32 GPUs"):
-        agents_of(again, PlacementSetting(racks=(8,) * 8))
+        agent_of(again, PlacementSetting(racks=(8,) * 8))
 
 
 # --- the commands
@@ -307,24 +208,10 @@ def test_train_and_evaluate_from_the_command_line(tmp_path, capsys):
     page = (result / "report.html").read_text()
     assert re.search(r"mirage place evaluate --model", page)
     assert "job 0</title>" in page
-    scalable = tmp_path / "scalable"
-    settings = [
-        "updates=2",
-        "imitation=1",
-        "sequences=1",
-        "pairs=1",
-        "jobs=6",
-        "validation_sequences=1",
-    ]
-    words = [word for setting in settings for word in ("--set", setting)]
-    train = ["place", "train", "--agent", "scalable", "--out", str(scalable)]
-    assert main([*train, *common, *words]) == 0
-    evaluate[3] = str(scalable)
-    evaluate[evaluate.index("--topology") + 1] = "1,1"  # another one than it was trained on
-    assert main([*evaluate, "--against", "search", "--out", str(result)]) == 0
+    rules = ["place", "evaluate", "--sequences", "2", *common, "--against", "relative-gain,srtf"]
+    assert main([*rules, "--out", str(result)]) == 0  # without a model
     found = json.loads((result / "results.json").read_text())
-    assert found["levels"] == []  # it learned on another topology
-    found = found["schedulers"]
-    assert list(found) == ["scalable+search", "scalable+search-as-asked", "scalable", "search"]
+    assert list(found["schedulers"]) == ["relative-gain", "srtf"]
+    assert found["curve"] == []
     assert main([*evaluate, "--against", "x", "--out", str(result)]) == 2
     assert "there are random, sjf, tetris" in capsys.readouterr().err
