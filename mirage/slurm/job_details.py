@@ -31,6 +31,7 @@ _WISHES = {
     "Contiguous": "asks for contiguous nodes",
     "Licenses": "uses licences",
     "Switches": "asks for a number of switches",
+    "SegmentSize": "asks for segments of a block (--segment)",
     "Network": "asks for a network",
 }
 """What ties a job to where it is, beyond its size."""
@@ -125,6 +126,8 @@ def _takes_whole_nodes(record: str) -> bool:
 def _ties(record: str, *, may_requeue: bool, is_batch: bool) -> tuple[str, ...]:
     head = record.partition("\n")[0]
     found = [words for key, words in _WISHES.items() if _value(record, key) not in _EMPTY]
+    if "TOPO" in (_value(record, "Exclusive"), _value(record, "OverSubscribe")):
+        found.append("has a whole switch or block (--exclusive=topo)")
     if not may_requeue:
         found.insert(0, "may not be requeued (--no-requeue)")
     if not is_batch:

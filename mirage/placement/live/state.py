@@ -212,6 +212,7 @@ def live_state(
             *build.notes,
             *_too_large(waiting, topology),
             *_outside(topology),
+            *_stranded(rooms, snapshot),
             *_uncounted(uncounted),
         ),
     )
@@ -236,6 +237,19 @@ def _outside(topology: Topology) -> list[str]:
         f"{', '.join(nodes)}: on no switch and in no block; a network to there is assumed, and no job"
         " is moved there"
     ]
+
+
+def _stranded(rooms: Mapping[str, TargetNode], snapshot: Snapshot) -> list[str]:
+    """Free GPUs that no job can have: on nodes that take none, or without a free CPU."""
+    states = {node.name: node.state or "IDLE" for node in snapshot.nodes}
+    found = []
+    for name, room in rooms.items():
+        free, state = int(room.gpus.sum()), states.get(name, "IDLE")
+        if free and not known_state(state).up:
+            found.append(f"{name}: {free} free GPUs are stranded, the node is {state}")
+        elif free and not room.cpus:
+            found.append(f"{name}: {free} free GPUs are stranded, no CPU of the node is free")
+    return found
 
 
 def _uncounted(gpus: Mapping[str, int]) -> list[str]:

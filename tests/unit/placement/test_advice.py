@@ -262,6 +262,21 @@ def test_a_topology_that_does_not_fit_is_one_clear_line(tree, words):
     assert "t.conf" in str(error.value)
 
 
+def test_free_gpus_that_no_job_can_have_are_named():
+    site = LiveSite(states={"n2": "IDLE+DRAIN", "n3": "DOWN", "n4": "IDLE+PLANNED"})
+    site.run(1, "n3")
+    whole = site.use()
+
+    def use():
+        return [replace(node, free=(2, 0, 4000)) if node.name == "n5" else node for node in whole]
+
+    site.use = use
+    assert site.state().notes == (
+        "n2: 2 free GPUs are stranded, the node is IDLE+DRAIN",
+        "n5: 2 free GPUs are stranded, no CPU of the node is free",
+    )
+
+
 def test_a_node_outside_the_topology_costs_the_others_nothing():
     site = LiveSite(
         tree="SwitchName=r1 Nodes=n[1-3]\nSwitchName=r2 Nodes=n[4-7]\nSwitchName=top Switches=r[1-2]\n"

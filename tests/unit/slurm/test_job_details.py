@@ -68,6 +68,9 @@ def test_a_running_job_has_its_gpus_by_node():
         ("Contiguous=0", "Contiguous=1", "contiguous"),
         ("Licenses=(null)", "Licenses=x:1", "licences"),
         ("   TresPerNode", "   Switches=1@00:05:00\n   TresPerNode", "switches"),
+        ("   TresPerNode", "   SegmentSize=4\n   TresPerNode", "--segment"),
+        ("OverSubscribe=OK", "OverSubscribe=TOPO", "--exclusive=topo"),
+        ("OverSubscribe=OK", "OverSubscribe=NO Exclusive=TOPO", "--exclusive=topo"),
         ("AllocNode:", "Reservation=maint AllocNode:", "reservation"),
     ],
 )
