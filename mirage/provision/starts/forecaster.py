@@ -66,7 +66,7 @@ def forecast_job(job: Job, view: QueueView) -> StartForecast | None:
     """The same of a job in the queue, or of one that is not there yet."""
     if job.is_queueing and (found := at_once(job, view.snapshot)):
         return _refuted(job, view.snapshot) or found
-    night = view.learned and view.learned.for_job(has_plan=job.planned_s is not None)
+    night = view.learned and view.learned.for_job(has_plan=_has_queues_plan(job, view.snapshot))
     if night and night.rule != LIKE:
         return _as_learnt(job, view, night)
     from mirage.provision.starts.like_jobs import (
@@ -87,12 +87,19 @@ def _refuted(job: Job, snapshot: Snapshot) -> StartForecast | None:
     """By Slurm's plan of a new job (`sbatch --test-only`), which knows features, GPUs and limits. That of
     a job in the queue may be older than the free nodes.
     """
-    is_new = all(job.job_id != other.job_id for other in snapshot.jobs)
-    if not is_new or job.planned_s is None or job.planned_s - snapshot.at_s <= LATER_S:
+    if job.planned_s is None or job.planned_s - snapshot.at_s <= LATER_S:
+        return None
+    if _has_queues_plan(job, snapshot):
         return None
     found = forecast_from_plan(job, snapshot)
     why = "nodes are free, but by Slurm's own plan not for this job; it takes all limits for run times"
     return found and replace(found, reason=why)
+
+
+def _has_queues_plan(job: Job, snapshot: Snapshot) -> bool:
+    """Whether its plan is that of squeue, as in the log. `sbatch --test-only` counts nobody who waits."""
+    is_queued = any(job.job_id == other.job_id for other in snapshot.jobs)
+    return is_queued and job.planned_s is not None
 
 
 def row_of(job: Job, snapshot: Snapshot) -> Row:
@@ -128,7 +135,8 @@ def _as_learnt(job: Job, view: QueueView, night: NightlyWaits) -> StartForecast:
         )
     since_s = job.submit_s if job.eligible_s is None else job.eligible_s
     values = row_of(job, view.snapshot) | time_features(now_s, job.submit_s, since_s)
-    values["planned_log"] = np.nan if job.planned_s is None else planned_log(job.planned_s - now_s)
+    planned_s = None if night is view.learned else job.planned_s
+    values["planned_log"] = np.nan if planned_s is None else planned_log(planned_s - now_s)
     row = np.array([[values[name] for name in FEATURES]], dtype=np.float32)
     law = dict(zip(LEVELS, np.exp(night.logs(row)[0]).tolist(), strict=True))
     method = night.rule

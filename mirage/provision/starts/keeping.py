@@ -87,8 +87,8 @@ def _row(
     is_new: bool,
 ) -> Row:
     """A new job counts as looked at when it became eligible, whether it has started or not: else the
-    age of 0 would tell that it started soon. Its plan is the first one; of a job that was never
-    seen to wait it is its start.
+    age of 0 would tell that it started soon. Its plan is the first one; a job that was never seen to
+    wait has none.
     """
     has_started = job.start_s is not None and job.state.has_nodes
     eligible_s = job.submit_s if job.eligible_s is None else job.eligible_s
@@ -97,9 +97,7 @@ def _row(
         "submit_time": job.submit_s,
         "eligible_time": eligible_s,
         "start_time": job.start_s if has_started else None,
-        "planned_time": plans_s.get(job_key(job), job.start_s if has_started else job.planned_s)
-        if is_new
-        else job.planned_s,
+        "planned_time": plans_s.get(job_key(job), job.planned_s) if is_new else job.planned_s,
         "job_unique_id": job_key(job),
         "account_id": job.account,
         "partition_id": first_partition(job),

@@ -32,6 +32,8 @@ RECENT_DAYS = 40
 """Older looks are not learnt from."""
 FEWEST = 300
 """Rows that had started, of which so many are needed."""
+FEWEST_PLANNED = 100
+"""The same of rows with a plan: the night's check keeps poor trees out."""
 ALIKE = ("req_cpus", "time_limit_sec", "req_mem_total", "req_gpus")
 SEED = 1
 
@@ -59,7 +61,7 @@ def fit_trees(log: QueueLog, now_s: float, *, by_plan: bool = False) -> WaitTree
         log = log.rows(np.isfinite(log.planned_s))
     rows = log.rows((log.poll_s < now_s) & (log.poll_s >= now_s - RECENT_DAYS * DAY_S))
     started = rows.start_s < now_s
-    if started.sum() < FEWEST:
+    if started.sum() < (FEWEST_PLANNED if by_plan else FEWEST):
         return None
     logs = log_wait(np.where(started, rows.wait_s, OPEN * (now_s - rows.poll_s)))
     few, features = thinned(rows), rows.features

@@ -33,6 +33,7 @@ from mirage.slurm.simulated import SimulatedCluster
 from slurm_sim import JobSpec, Simulator
 from slurm_sim.config import ClusterConfig, Params, whole_nodes
 from slurm_sim.seconds import DAY_S, HOUR_S
+from tests.queue_logs import learned_waits
 
 NOW, SIZE = 100 * DAY_S, 4
 EQUAL = Params(priority_weight_fairshare=0)
@@ -152,6 +153,16 @@ def test_free_nodes_that_slurm_does_not_plan_for_a_new_job_do_not_start_it():
     answer = sources.of_job(1)
     assert answer.forecasts[0].forecast.wait_s[2] <= 60
     assert "had planned its start in 4 h, before nodes came free" in answer.slurm
+
+
+def test_a_new_jobs_plan_by_sbatch_is_not_the_queues_that_nights_learn_from(tmp_path):
+    learned = learned_waits(tmp_path)
+    learned = replace(learned, planned=replace(learned, off={"Slurm's plan": 1.5}))
+    queued = waiting(1, planned_s=NOW + 4 * HOUR_S)
+    view = QueueView(snapshot=queue(queued), user="bob", learned=learned)
+    new = replace(SHAPE.job(999, "bob", NOW), planned_s=NOW + 4 * HOUR_S)
+    methods = [found.method for each in (new, queued) if (found := forecast_job(each, view))]
+    assert methods == ["trees", "Slurm's plan"]
 
 
 def test_the_chance_until_a_time_lies_between_the_levels():
