@@ -5,8 +5,8 @@ r"""Forecasts of waits judged on a simulated trace, whose queue log has Slurm's 
 
 One simulation runs the trace. The queue is read 30 s after each job comes, and each hour, and is
 kept as the service keeps it (`log.csv.gz`). New jobs are also noted as they came (`asked.csv.gz`):
-forecasts are judged on 300 of these. The plan is that of `squeue --start`: nobody else comes, and
-all jobs run until their limits. A second run with the same folder reads what lies there.
+forecasts are judged on 300 of these that waited then. The plan is that of `squeue --start`: nobody
+else comes, and all jobs run until their limits. A second run with the same folder reads what lies there.
 """
 
 from __future__ import annotations
@@ -93,8 +93,9 @@ class _Keeper(QueueKeeper):
 
 
 def drawn(asked: QueueLog, begin_s: int) -> QueueLog:
-    """The new jobs that are judged."""
-    rows = np.flatnonzero(np.isfinite(asked.start_s) & (asked.poll_s >= begin_s))
+    """The new jobs that are judged: of those that were seen to wait, with a plan."""
+    known = np.isfinite(asked.start_s) & np.isfinite(asked.planned_s)
+    rows = np.flatnonzero(known & (asked.poll_s >= begin_s))
     chosen = np.random.default_rng(SEED).choice(rows, min(JOBS, len(rows)), replace=False)
     return asked.rows(np.sort(chosen))
 
