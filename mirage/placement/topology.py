@@ -90,6 +90,8 @@ class Topology:
         self.socket_of = _numbered([f"{gpu.node}/{gpu.socket}" for gpu in self.gpus])
         racks = np.arange(int(self.rack_of.max()) + 1)
         self._racks = packed(self.rack_of == racks[:, None])
+        nodes = np.arange(int(self.node_of.max()) + 1)
+        self._is_on_node = (self.node_of[:, None] == nodes).astype(np.float32)
 
     def _compile(self) -> None:
         """Rectangles of links. Links that the same pairs of GPUs use become one, the narrowest."""
@@ -128,15 +130,31 @@ class Topology:
         bit = {gpu.name: 1 << nth for nth, gpu in enumerate(self.gpus)}
         sources: dict[tuple[tuple[str, str], int], int] = defaultdict(int)
         later = (1 << len(self)) - 1
-        for gpu in self.gpus:
-            later &= ~bit[gpu.name]
-            for link, below in self._below(gpu.name, bit).items():
+        for start, names in self._by_start().items():
+            members = sum(bit[name] for name in names)
+            later &= ~members
+            for link, below in self._below(start, bit).items():
                 if targets := below & later:
-                    sources[link, targets] |= bit[gpu.name]
+                    sources[link, targets] |= members
+            for name in names if start not in bit else ():
+                if targets := later | (members & ~bit[name]):
+                    sources[(min(name, start), max(name, start)), targets] |= bit[name]
         found: dict[tuple[str, str], set[tuple[int, int]]] = defaultdict(set)
         for (link, targets), members in sources.items():
             found[link].add((members, targets))
         return {link: _joined(rectangles) for link, rectangles in found.items()}
+
+    def _by_start(self) -> Mapping[str, list[str]]:
+        """GPUs by where their paths begin to differ: a GPU of one link shares those of the link's
+        other end, which are searched once.
+        """
+        found: dict[str, list[str]] = defaultdict(list)
+        names = {gpu.name for gpu in self.gpus}
+        for gpu in self.gpus:
+            ends = list(self.graph[gpu.name])
+            alone = len(ends) != 1 or ends[0] in names
+            found[gpu.name if alone else ends[0]].append(gpu.name)
+        return found
 
     def _below(self, source: str, bit: Mapping[str, int]) -> dict[tuple[str, str], int]:
         """Of each link in the tree of shortest paths from ``source``: the GPUs beyond it."""
@@ -229,6 +247,13 @@ class Topology:
         held = packed(assigned.reshape(-1, len(self)))
         spread = _overlap(self._racks, held).sum(axis=0)
         found: npt.NDArray[np.int64] = spread.reshape(assigned.shape[:-1])
+        return found
+
+    def on_nodes(self, assigned: Bools) -> npt.NDArray[np.float32]:
+        """GPUs of each job on each node: [..., M] -> [..., nodes]."""
+        # Of two axes: with more NumPy multiplies small matrices one by one.
+        flat = assigned.reshape(-1, len(self)).astype(np.float32) @ self._is_on_node
+        found: npt.NDArray[np.float32] = flat.reshape(*assigned.shape[:-1], flat.shape[1])
         return found
 
 

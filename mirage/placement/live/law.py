@@ -93,8 +93,7 @@ class StepWork:
 
 def progress(machine: Machine, topology: Topology, assigned: Bools, work: StepWork) -> Floats:
     """GPUs' worth of each job, [..., J, M] -> [..., J]: 1 is a GPU that never waits for others."""
-    nodes = topology.node_of == np.arange(int(topology.node_of.max()) + 1)[:, None]
-    on_node = assigned.astype(np.float32) @ nodes.T.astype(np.float32)
+    on_node = topology.on_nodes(assigned)
     gpus = on_node.sum(axis=-1)
     compute_s = work.flops / (machine.tflops * 1e12)
     sent_gb = 2 * np.maximum(gpus - 1, 0) / np.maximum(gpus, 1) * work.gradient_mb / 1e3
