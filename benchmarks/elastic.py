@@ -26,8 +26,7 @@ import torch
 from benchmarks.sim_common import write_json
 from mirage.elastic.baselines import BASELINES, baseline
 from mirage.elastic.evaluation import ElasticEvaluationPlan, difference, evaluate
-from mirage.elastic.learn.evolution import EvolutionOptions
-from mirage.elastic.learn.training import TrainingOptions, default_options
+from mirage.elastic.learn.training import TrainingOptions
 from mirage.elastic.model import ElasticModel, load_model, new_model, options_table
 from mirage.elastic.rollout import roll_out
 from mirage.elastic.settings import Part, read_setting
@@ -74,7 +73,7 @@ def comparison(args: argparse.Namespace) -> dict[str, Any]:
     return part_of(record | {"trainings": trainings})
 
 
-ROW = ("mean_jct_slots", "interval", "makespan_slots", "finished", "per_sequence")
+ROW = ("mean_jct_slots", "interval", "p95_jct_slots", "makespan_slots", "finished", "per_sequence")
 RUN = ("command", "commit", "machine", "started")
 
 
@@ -100,7 +99,7 @@ def command(words: Sequence[str]) -> str:
 def training(model: ElasticModel) -> dict[str, Any]:
     """How a policy was trained: options that are not the default ones, validation in slots."""
     # Through JSON, since a recipe has no tuples.
-    defaults = json.loads(json.dumps(options_table(default_options(model.method))))
+    defaults = json.loads(json.dumps(options_table(TrainingOptions())))
     return {
         "setting": model.about.setting,
         "teacher": model.about.teacher,
@@ -167,18 +166,15 @@ def speed() -> dict[str, Any]:
         began = time.process_time()
         found = roll_out(baseline(name), setting.world, sequences)
         slots[name] = found.slots * len(sequences) / (time.process_time() - began)
-    return {"slots_per_cpu_s": slots, "decision_ms_40_jobs": {"gain": decision_ms("gain")}}
+    return {"slots_per_cpu_s": slots, "decision_ms_40_jobs": {"dl2": decision_ms()}}
 
 
-def decision_ms(method: str, jobs: int = 40, decisions: int = 200) -> float:
+def decision_ms(jobs: int = 40, decisions: int = 200) -> float:
     """CPU milliseconds of one decision, one cluster of 500 servers. The weights are untrained,
     which costs the same.
     """
     setting = read_setting("large")
-    options = default_options(method)
-    assert isinstance(options, TrainingOptions | EvolutionOptions)
-    hidden = options.hidden if isinstance(options, TrainingOptions) else (options.hidden,)
-    model = new_model(method, setting, "drf", hidden=hidden, seed=1)
+    model = new_model(setting, "drf", hidden=TrainingOptions().hidden, seed=1)
     (sequence,) = setting.sequences(Part.TEST, 1, 1)
     world = ElasticWorld(setting.world, [sequence])
     world.slot = int(world.arrival[0, jobs - 1])

@@ -1,13 +1,11 @@
 """Schedulers in Pollux's published comparison: its eight workloads, and workloads drawn anew.
 
-    python -m benchmarks.elastic_pollux --model models/elastic-pollux [--model DIR ...]
-        [--drawn 20] [--search 6] [--keep]
+    python -m benchmarks.elastic_pollux [--drawn 4] [--search 6] [--keep]
     python -m benchmarks.elastic_pollux --table
 
 Writes benchmarks/elastic-pollux.json. ``--search N ...``: also runs the small Pollux on these
-published workloads, a minute of CPU time each. The first model is the one that is compared.
-``--keep``: schedulers without learning that the last results have are not run again.
-``--table`` prints the last results as Markdown.
+published workloads, a minute of CPU time each. ``--keep``: schedulers that the last results have
+are not run again. ``--table`` prints the last results as Markdown.
 """
 
 from __future__ import annotations
@@ -22,20 +20,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from benchmarks.sim_common import write_json
 from mirage.elastic.baselines import Allocator
-from mirage.elastic.measured.rounds import RuleRounds, SetRounds
+from mirage.elastic.measured.measuring import LearntRounds
+from mirage.elastic.measured.rounds import RuleRounds
 from mirage.elastic.measured.schedulers import GreedyRounds, PolluxOptimus, Tiresias
 from mirage.elastic.measured.search import SmallPollux
 from mirage.elastic.measured.world import drawn_workload, published_workload
-from mirage.elastic.model import load_model
 from mirage.elastic.rollout import roll_out
 from mirage.elastic.settings import ElasticSetting, Part, read_setting
-from mirage.figures.provenance import file_record, provenance
+from mirage.figures.provenance import provenance
 from mirage.figures.resample import mean_interval, ratio_interval
-from mirage.models.recipe import RECIPE
 
 RESULT = Path("benchmarks/elastic-pollux.json")
 ROUND_S = 60.0
@@ -76,15 +72,10 @@ simulator/results-jobload/*-1.0/summary.json.
 """
 
 
-def schedulers(models: Sequence[Path]) -> dict[str, Allocator]:
-    """The models first. `-user`: with the batch sizes of the users, as Tiresias and Optimus."""
-    found: dict[str, Allocator] = {}
-    for nth, folder in enumerate(models):
-        policy = load_model(folder).allocator(name="set" if not nth else f"set {folder.name}")
-        found[policy.name] = policy
-        if not nth and isinstance(policy, SetRounds):
-            found["set-user"] = replace(policy, name="set-user", tunes=False)
-    others = (
+def schedulers() -> dict[str, Allocator]:
+    """`-user`: with the batch sizes of the users, as Tiresias and Optimus."""
+    all_of_them = (
+        LearntRounds(),
         RuleRounds(),
         RuleRounds(name="greedy-rule-user", tunes=False),
         GreedyRounds(name="greedy-steady", keep=0.1),
@@ -92,7 +83,7 @@ def schedulers(models: Sequence[Path]) -> dict[str, Allocator]:
         Tiresias(),
         PolluxOptimus(),
     )
-    return found | {each.name: each for each in others}
+    return {each.name: each for each in all_of_them}
 
 
 def played(allocator: Allocator, setting: ElasticSetting, sequences: Sequence[Any]) -> Any:
@@ -107,30 +98,13 @@ def played(allocator: Allocator, setting: ElasticSetting, sequences: Sequence[An
     }
 
 
-def compared(rows: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Paired differences and ratios of one scheduler to all others, with 95 % intervals."""
-    if name not in rows:
-        return {}
-    mine = np.array(rows[name]["mean_s"])
-    found = {}
-    for other, row in rows.items():
-        theirs = np.array(row["mean_s"])
-        if other != name and len(theirs) == len(mine):
-            found[other] = {
-                "difference_s": [float((mine - theirs).mean()), *mean_interval(mine - theirs)],
-                "ratio": [float(mine.mean() / theirs.mean()), *ratio_interval(mine, theirs)],
-            }
-    return found
-
-
-def against_rule(rows: Mapping[str, Any], models: Sequence[str]) -> dict[str, Any]:
-    """Paired differences to the untrained rule in seconds with 95 % intervals: of each model, and of
-    the models' mean on each workload.
-    """
-    rule = np.array(rows["greedy-rule"]["mean_s"])
-    less = {name: np.array(rows[name]["mean_s"]) - rule for name in models}
-    less["mean of models"] = np.mean(list(less.values()), axis=0)
-    return {name: [float(each.mean()), *mean_interval(each)] for name, each in less.items()}
+def compared(mine: Sequence[float], theirs: Sequence[float]) -> dict[str, Any]:
+    """Paired difference in seconds and ratio on the same workloads, with 95 % intervals."""
+    one, other = np.array(mine), np.array(theirs)
+    return {
+        "difference_s": [float((one - other).mean()), *mean_interval(one - other)],
+        "ratio": [float(one.mean() / other.mean()), *ratio_interval(one, other)],
+    }
 
 
 def decision_ms(allocator: Allocator, setting: ElasticSetting) -> float:
@@ -167,8 +141,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--model", type=Path, action="append", default=[])
-    parser.add_argument("--drawn", type=int, default=20)
+    parser.add_argument("--drawn", type=int, default=4)
     parser.add_argument("--search", type=int, nargs="*", default=[])
     parser.add_argument("--keep", action="store_true")
     parser.add_argument("--table", action="store_true")
@@ -177,7 +150,6 @@ def main() -> None:
     if args.table:
         print(table(json.loads(args.out.read_text())))
         return
-    torch.set_num_threads(1)
     started_s, began = time.time(), time.monotonic()
     setting = read_setting("pollux")
     published = [published_workload(nth, setting.world) for nth in range(1, 9)]  # type: ignore[arg-type]
@@ -187,36 +159,30 @@ def main() -> None:
     record["published_s"] = {name: list(values) for name, values in PUBLISHED_S.items()}
     for part, sequences in (("workloads", published), ("drawn", drawn)):
         rows = record.setdefault(part, {})
-        for name, allocator in schedulers(args.model).items():
-            if part == "drawn" and name in ("tiresias", "optimus-pollux", "set-user"):
+        for name, allocator in schedulers().items():
+            if part == "drawn" and name in ("tiresias", "optimus-pollux"):
                 continue
-            if name.startswith("set") or name not in rows:
+            if name not in rows and sequences:
                 rows[name] = played(allocator, setting, sequences)
                 mean_s = np.round(rows[name]["mean_s"])
                 print(part, name, mean_s, mean_s.mean().round(1), flush=True)
-        record[f"{part}_set_to"] = compared(rows, "set")
-    test = {name: {**row, "mean_s": row["mean_s"][4:]} for name, row in record["workloads"].items()}
-    record["workloads_5_to_8_set_to"] = compared(test, "set")
-    names = ["set" if not nth else f"set {folder.name}" for nth, folder in enumerate(args.model)]
-    record["seeds_to_rule"] = {
-        part: against_rule(rows, names)
-        for part, rows in (("workloads_5_to_8", test), ("drawn", record["drawn"]))
-    }
+    test = {name: row["mean_s"][4:] for name, row in record["workloads"].items()}
+    test["pollux, published"] = PUBLISHED_S["pollux"][4:]
+    mine = test.pop("learnt-rule")
+    record["learnt_rule_to"] = {name: compared(mine, theirs) for name, theirs in test.items()}
     search = record.setdefault("search", {})
     search |= {
         str(nth): played(SmallPollux(), setting, [published[nth - 1]]) for nth in args.search
     }
     record["decision_ms"] = {
         name: decision_ms(allocator, setting)
-        for name, allocator in schedulers(args.model).items()
-        if name in ("set", "greedy-rule")
+        for name, allocator in schedulers().items()
+        if name in ("learnt-rule", "greedy-rule")
     }
     record["provenance"] = provenance(
         sys.argv,
-        inputs={
-            folder.name: file_record(folder / RECIPE, folder=folder.name) for folder in args.model
-        },
-        split={"training": "drawn like workloads 1 to 4", "test": "workloads 5 to 8"},
+        inputs={},
+        split={"chosen on": "workloads 1 to 4", "test": "workloads 5 to 8"},
         seed=0,
         started_s=started_s,
         wall_s=time.monotonic() - began,

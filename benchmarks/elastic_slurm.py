@@ -40,7 +40,7 @@ from tests.slurm.site import ALICE, BOB, CAROL, ROOT, Site, until
 Json = dict[str, Any]
 NODES, GPUS = 7, 14
 SLOT_S, POLL_S = 60, 5
-JOBS = {"vision": (ALICE, 5), "text": (ALICE, 5), "speech": (BOB, 4)}
+JOBS = {"vision": (ALICE, 6), "text": (ALICE, 6), "speech": (BOB, 4)}
 """Name -> owner and most workers."""
 
 TRAIN = """\

@@ -71,7 +71,20 @@ def run_jobs(plan: RunPlan, say: Say) -> int:
         folder = files.create_job(root, request, int(time.time()))
         create_folder(folder / files.RUNTIME)  # so a task may start before the coordinator
         say(f"elastic job {request.name}: {folder}")
+        say(_cost(request))
     return _controlled(root, [*names, *plan.resume], control, say)
+
+
+def _cost(request: JobRequest) -> str:
+    """What its extra tasks may cost its owner, in words."""
+    extra = sum(
+        max(part.max - part.min, 0) * part.gpus for part in (request.workers, request.servers)
+    )
+    hours = extra * request.time_s / 3600
+    return (
+        f"  extra tasks: up to {extra} GPUs, {hours:.0f} GPU hours, charged to your fair share as"
+        " any job's, times the UsageFactor of their QOS"
+    )
 
 
 def _controlled(root: Path, names: Sequence[str], control: Callable[[], int], say: Say) -> int:
@@ -174,8 +187,9 @@ def _control(root: Path, controller: Controller, poll_s: int, say: Say) -> int:
     while controller.cycle():
         if ending.wait(poll_s):
             say(
-                "The controller ends; your elastic jobs run on without it. `mirage elastic run`"
-                " goes on, `mirage elastic stop NAME` ends one."
+                "The controller ends. Your elastic jobs run on with their base tasks; extra tasks"
+                " leave within a slot. `mirage elastic run` goes on, `mirage elastic stop NAME`"
+                " ends one."
             )
             return 0
     bad = [

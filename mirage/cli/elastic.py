@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                 "train",
                 _add_train,
                 _train,
-                "a policy, from a scheduler's decisions, then from rewards",
+                "the policy of DL2, from a scheduler's decisions, then from rewards",
             ),
             (
                 "evaluate",
@@ -75,20 +75,12 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("training")
     _add_setting(group)
     group.add_argument(
-        "--policy",
-        metavar="NAME",
-        help=(
-            "gain (greedy's gains, weighed by a network; the policy of models/elastic-small), dl2"
-            " (the paper's), or set-rounds (attention over jobs, in one inference; setting pollux)"
-            " (default: set-rounds in pollux; elsewhere gain, or dl2 with --teacher)"
-        ),
-    )
-    group.add_argument(
         "--teacher",
+        default="drf",
         metavar="NAME|FILE",
         help=(
-            "scheduler that the policy copies first, or the file of a recorded schedule (default: drf;"
-            " gain and set-rounds start as a rule of their own)"
+            "scheduler that the policy copies first, or the file of a recorded schedule"
+            " (default: %(default)s)"
         ),
     )
     group.add_argument(
@@ -104,7 +96,7 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="DIR",
         help=(
-            "model folder of policy dl2 whose networks the training begins with (default: untrained"
+            "model folder whose networks the training begins with (default: untrained"
             " ones); with --set phases=online it is not asked to copy a teacher again"
         ),
     )
@@ -141,25 +133,21 @@ def _train(args: argparse.Namespace) -> int:
 
 def _plan(args: argparse.Namespace) -> ElasticPlan:
     """Raises InputError."""
-    from mirage.elastic.learn.training import ElasticPlan, default_options, default_teacher
+    from mirage.elastic.learn.training import ElasticPlan, TrainingOptions
     from mirage.elastic.model import load_model
     from mirage.elastic.schedule_log import read_log
     from mirage.elastic.settings import read_setting
     from mirage.rl.options import with_settings
 
     setting = read_setting(args.setting)
-    # `gain` copies nobody.
-    copying = "dl2" if (args.teacher or args.start) and setting.policy == "gain" else setting.policy
-    method = args.policy or copying
-    teacher = args.teacher or default_teacher(method, setting)
+    teacher = Path(args.teacher)
     types = [kind.name for kind in setting.world.types]
     return ElasticPlan(
         setting=setting,
-        method=method,
-        teacher=Path(teacher).stem,
-        log=read_log(Path(teacher), types) if Path(teacher).is_file() else None,
+        teacher=teacher.stem,
+        log=read_log(teacher, types) if teacher.is_file() else None,
         seed=args.seed,
-        options=with_settings(default_options(method), args.set),
+        options=with_settings(TrainingOptions(), args.set),
         start=load_model(args.start) if args.start else None,
         clusters=args.clusters,
     )
@@ -262,13 +250,14 @@ def _table(result: ElasticResult) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("scheduler")
     reference = result.record["reference"]
-    for name in ("completion, slots", "95 % interval", f"ratio to {reference}"):
+    for name in ("completion, slots", "95 % interval", f"ratio to {reference}", "95 % of jobs"):
         table.add_column(name, justify="right")
     for name, row in result.record["schedulers"].items():
         low, high = row["interval"] or (None, None)
         interval = f"{low:.2f} to {high:.2f}" if low is not None else "-"
         ratio = row["ratio_to"].get(reference)
         words = f"{ratio['value']:.3f}" if ratio else "1.000"
-        table.add_row(escape(name), f"{row['mean_jct_slots']:.2f}", interval, words)
-    table.add_row("lower bound", f"{result.record['lower_bound_slots']:.2f}", "", "")
+        most = f"{row['p95_jct_slots']:.2f}"
+        table.add_row(escape(name), f"{row['mean_jct_slots']:.2f}", interval, words, most)
+    table.add_row("lower bound", f"{result.record['lower_bound_slots']:.2f}", "", "", "")
     return table

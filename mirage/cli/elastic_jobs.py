@@ -127,8 +127,8 @@ def _say(words: str) -> None:
 def _options(args: argparse.Namespace) -> ControlOptions:
     from mirage.elastic.jobs.controller import ControlOptions
 
-    if args.poll > args.slot:
-        raise InputError(f"--poll {args.poll} s: more than --slot, {args.slot} s")
+    if 2 * args.poll > args.slot:
+        raise InputError(f"--poll {args.poll} s: more than half of --slot, {args.slot} s")
     if args.reserve < 0:
         raise InputError(f"--reserve {args.reserve}: expected 0 or more")
     return ControlOptions(
@@ -165,7 +165,16 @@ def _show(report: Json) -> None:
         left_s = deadline - time.time()
         words.append(f"{format_duration(left_s)} left" if left_s > 0 and not report["end"] else "")
     if seconds := report.get("gpu_seconds"):
-        words.append(f"{seconds / 3600:.2f} GPU hours")
+        parts = [f"{seconds / 3600:.2f} GPU hours held"]
+        parts += [
+            f"{report[key] / 3600:.2f} {name}"
+            for key, name in (
+                ("gpu_seconds_trained", "trained"),
+                ("gpu_seconds_extra", "of extra tasks"),
+            )
+            if key in report
+        ]
+        words.append(" / ".join(parts))
     console.print(", ".join(filter(None, words)))
     for task in report["tasks"]:
         where = ",".join(task["nodes"]) or task["reason"] or "-"
@@ -174,6 +183,11 @@ def _show(report: Json) -> None:
             f"  {task['task']:5} {task['role']:11} {task['share']:5} {task['job_id'] or '-':>8}"
             f" {task['state']:10} {escape(where):12} {escape(leaving)}".rstrip()
         )
+    if (speeds := report.get("speeds")) and not report["end"]:
+        shown = ", ".join(
+            f"{it['workers']}: {it['steps_per_s']:.3g} +-{it['error']:.0%}" for it in speeds
+        )
+        console.print(f"  Steps/s believed by workers: {shown}")
     if report.get("held_back") and not report["end"]:
         console.print("  It does not grow: somebody queues for its nodes.")
     if (refused := report.get("refused")) and not report["end"]:

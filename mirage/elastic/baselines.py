@@ -13,6 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
+from mirage.elastic.even_places import place_evenly
 from mirage.elastic.fitting import SpeedEstimates
 from mirage.elastic.world import (
     STOP,
@@ -54,6 +55,8 @@ def give_tasks(world: ElasticWorld, scheduler: Allocator) -> None:
     while going.any():
         job, kind = scheduler.choose(world)
         going &= world.add(np.where(going, job, STOP), kind)
+    if isinstance(scheduler, Ascent) and scheduler.places_evenly:
+        place_evenly(world)
 
 
 Score = Callable[[ElasticWorld], Floats]
@@ -201,6 +204,8 @@ class Ascent:
     pairs: bool = True
     """Also moves of two tasks."""
     published: bool = False
+    places_evenly: bool = False
+    """Tasks are placed as Optimus does once all are chosen; else one by one, as the world does."""
     estimates: SpeedEstimates | None = None
     """Speeds as learnt from what was seen; None: the true ones."""
 
@@ -271,10 +276,8 @@ def _ranked(name: str, score: Score, *, published: bool = False) -> Callable[[in
     return lambda _seed: RankedAllocator(name=name, score=score, published=published)
 
 
-def _greedy_neighbours(_seed: int) -> Allocator:
-    from mirage.elastic.gain_policy import NeighbourGreedy
-
-    return NeighbourGreedy()
+def _optimus(name: str, estimates: SpeedEstimates | None = None) -> Ascent:
+    return Ascent(name=name, objective="time", pairs=False, places_evenly=True, estimates=estimates)
 
 
 _BASELINES: dict[str, Callable[[int], Allocator]] = {
@@ -282,15 +285,12 @@ _BASELINES: dict[str, Callable[[int], Allocator]] = {
     "fifo": _ranked("fifo", _oldest),
     "srtf": _ranked("srtf", _shortest),
     "tetris": _ranked("tetris", _tetris),
-    "optimus": lambda seed: Ascent(
-        name="optimus", objective="time", pairs=False, estimates=SpeedEstimates(seed=seed)
-    ),
-    "optimus-oracle": lambda _seed: Ascent(name="optimus-oracle", objective="time", pairs=False),
+    "optimus": lambda seed: _optimus("optimus", estimates=SpeedEstimates(seed=seed)),
+    "optimus-oracle": lambda _seed: _optimus("optimus-oracle"),
     "greedy": lambda _seed: Ascent(name="greedy", objective="reward"),
     "greedy-learnt": lambda seed: Ascent(
         name="greedy-learnt", objective="reward", estimates=SpeedEstimates(seed=seed)
     ),
-    "greedy-neighbours": _greedy_neighbours,
     "drf-published": _ranked("drf-published", _poorest, published=True),
     "fifo-published": _ranked("fifo-published", _oldest, published=True),
     "srtf-published": _ranked("srtf-published", _least_fraction, published=True),

@@ -110,6 +110,7 @@ def _records(
             "mean_jct_slots": float(found.mean_jct_slots.mean()),
             "interval": _pair(estimate(found.mean_jct_slots)),
             "per_sequence": found.mean_jct_slots.round(6).tolist(),
+            "p95_jct_slots": float(found.p95_jct_slots.mean()),
             "makespan_slots": float(found.makespan_slots.mean()),
             "finished": float(found.finished.mean()),
             "ratio_to": {

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.optimize import nnls
+from scipy.optimize import lsq_linear
 
 from mirage.elastic.world import Bools, ElasticWorld, Floats, Ints
 
@@ -39,14 +39,10 @@ class SpeedEstimates:
         self.tables = np.zeros((world.clusters, *world.speed_table.shape))
         """Estimated epochs a slot by cluster, type, PSs and workers."""
         self._shapes = [_allowed_shapes(table) for table in world.speed_table]
-        sequences = world.clusters // world.copies
-        for cluster in range(sequences):
+        for cluster in range(world.clusters):
             for kind in range(types):
-                runs = self._short_runs(world, kind, rng)
-                for copy in range(cluster, world.clusters, sequences):
-                    self._seen[copy, kind] = list(runs)
+                self._seen[cluster, kind] = self._short_runs(world, kind, rng)
                 self._fit(cluster, kind)
-        self.tables[:] = np.tile(self.tables[:sequences], (world.copies, 1, 1, 1))
 
     def _short_runs(
         self, world: ElasticWorld, kind: int, rng: np.random.Generator
@@ -79,7 +75,7 @@ class SpeedEstimates:
         slot_time = 1 / np.maximum(epochs, 1e-12)
         terms = step_terms(ps, workers)
         # Relative errors count, so that fast shapes matter as much as slow ones.
-        weights, _ = nnls(terms / slot_time[:, None], np.ones(len(slot_time)))
+        weights = non_negative(terms / slot_time[:, None], np.ones(len(slot_time)))
         known, all_terms = self._shapes[kind]
         self.tables[cluster, kind][known] = 1 / np.maximum(all_terms @ weights, 1e-12)
 
@@ -94,6 +90,15 @@ class SpeedEstimates:
             np.minimum(workers, self.tables.shape[3] - 1),
         ]
         return np.where(inside, table, 0.0)
+
+
+def non_negative(rows: Floats, target: Floats) -> Floats:
+    """The least squares solution without negative numbers, [n], of ``rows`` [m, n], ``target`` [m].
+
+    SciPy's `nnls` raises where it does not converge; this gives the best point that it found.
+    """
+    found = lsq_linear(rows, target, bounds=(0.0, np.inf), method="bvls", max_iter=100)
+    return np.asarray(found.x, dtype=np.float64)
 
 
 def _allowed_shapes(table: Floats) -> tuple[Bools, Floats]:

@@ -10,14 +10,8 @@ from typing import Any, ClassVar, NamedTuple
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import nn
 
 from mirage.elastic.baselines import Allocator
-from mirage.elastic.fitting import SpeedEstimates
-from mirage.elastic.gain_policy import FEATURES as GAIN_FEATURES
-from mirage.elastic.gain_policy import GainAllocator, GainNetwork, GainWeights
-from mirage.elastic.measured.rounds import FEATURES, SetRounds, ValueNetwork
-from mirage.elastic.measured.world import PolluxConfig
 from mirage.elastic.network import Networks, flat_networks
 from mirage.elastic.observation import PaperEncoder
 from mirage.elastic.policy import learned
@@ -33,12 +27,8 @@ from slurm_sim.formats import parse_json
 
 WEIGHTS, CURVE = "networks.safetensors", "curve.json"
 LIBRARIES = ("numpy", "torch")
-METHODS = ("dl2", "gain", "set-rounds")
-"""The paper's policy, greedy's gains weighed by a network (`gain_policy.py`), and attention over jobs
-for rounds (`rounds.py`).
-"""
-_LAYERS = {"gain": 1, "set-rounds": 3}
-"""Numbers in `hidden`; the paper's policy has any."""
+METHOD = "dl2"
+"""The paper's policy."""
 LIMITS = (
     "It knows what its setting shows: other loads, clusters and speeds need an evaluation of their"
     " own (docs/elastic.md)."
@@ -64,15 +54,15 @@ class ElasticAbout(About):
     types: tuple[str, ...]
     """Names of the job types, in the order of the paper's one-hot code."""
     places: int
-    """J; 0: no bound."""
+    """J."""
     features: int
     hidden: tuple[int, ...]
-    """Layers of the paper's and the gain policy's network; width, layers and heads of attention."""
+    """Units of the layers."""
     knows_speeds: bool
 
     def problem(self) -> str:
         """See `About`."""
-        if self.places < 0 or self.features < 1 or not self.hidden or min(self.hidden) < 1:
+        if self.places < 1 or self.features < 1 or not self.hidden or min(self.hidden) < 1:
             return "places, features and hidden must be above 0"
         return ""
 
@@ -81,7 +71,6 @@ class ElasticAbout(About):
 class ElasticModel:
     """A policy with its value network."""
 
-    method: str
     about: ElasticAbout
     networks: Networks
     seed: int
@@ -94,7 +83,7 @@ class ElasticModel:
     @property
     def name(self) -> str:
         """The method."""
-        return self.method
+        return METHOD
 
     def write(self, folder: Path) -> None:
         """The weights, and the learning curve."""
@@ -104,25 +93,12 @@ class ElasticModel:
 
     def allocator(self, *, name: str = "", seed: int | None = None) -> Allocator:
         """The policy in service; ``seed``: samples its actions instead of taking the best."""
-        policy = self.networks.policy
-        if isinstance(policy, ValueNetwork):
-            return SetRounds(name=name or self.method, network=policy)
-        if isinstance(policy, GainNetwork):
-            return GainAllocator(
-                name=name or self.method,
-                weights=GainWeights.of(policy),
-                estimates=None if self.about.knows_speeds else SpeedEstimates(seed=0),
-            )
-        return learned(
-            name or self.method, self.networks, PaperEncoder(), self.about.places, seed=seed
-        )
+        return learned(name or METHOD, self.networks, PaperEncoder(), self.about.places, seed=seed)
 
     def check(self, setting: ElasticSetting, folder: Path) -> None:
         """Raises InputError where the policy can't be used in this setting."""
         types = tuple(kind.name for kind in setting.world.types)
-        if self.method == "set-rounds" and not isinstance(setting.world, PolluxConfig):
-            raise InputError(f"{folder}: policy set-rounds is for setting pollux.")
-        if self.method == "dl2" and types != self.about.types:
+        if types != self.about.types:
             raise InputError(
                 f"{folder}: its job types are {', '.join(self.about.types)}; those of setting"
                 f" {setting.name!r} are {', '.join(types)}. Train one for them."
@@ -130,35 +106,24 @@ class ElasticModel:
 
 
 def new_model(
-    method: str, setting: ElasticSetting, teacher: str, *, hidden: Sequence[int], seed: int
+    setting: ElasticSetting, teacher: str, *, hidden: Sequence[int], seed: int
 ) -> ElasticModel:
-    """Untrained, with weights from torch's generator. Raises InputError for an unknown method."""
-    if method not in METHODS:
-        raise InputError(f"no policy {method!r}; there are {', '.join(METHODS)}.")
-    if method == "set-rounds" and not isinstance(setting.world, PolluxConfig):
-        raise InputError("policy set-rounds is for setting pollux.")
-    places = setting.places if method == "dl2" else 0
-    features = {"set-rounds": FEATURES, "gain": GAIN_FEATURES}
+    """Untrained, with weights from torch's generator."""
     types = tuple(kind.name for kind in setting.world.types)
     about = ElasticAbout(
         setting=setting.name,
         teacher=teacher,
         types=types,
-        places=places,
-        features=features.get(method) or PaperEncoder().size(len(types)),
+        places=setting.places,
+        features=PaperEncoder().size(len(types)),
         hidden=tuple(hidden),
         knows_speeds=setting.knows_speeds,
     )
-    return ElasticModel(method=method, about=about, networks=_networks(method, about), seed=seed)
+    return ElasticModel(about=about, networks=_networks(about), seed=seed)
 
 
-def _networks(method: str, about: ElasticAbout) -> Networks:
-    if method == "dl2":
-        return flat_networks(about.features, about.places, about.hidden)
-    if method == "gain":
-        return Networks(GainNetwork(about.hidden[0]), nn.Identity())
-    width, layers, heads = about.hidden
-    return Networks(ValueNetwork(width, layers, heads), nn.Identity())
+def _networks(about: ElasticAbout) -> Networks:
+    return flat_networks(about.features, about.places, about.hidden)
 
 
 def save_model(
@@ -167,13 +132,13 @@ def save_model(
     """Writes the folder, in place of an older model. Raises InputError."""
     recipe = Recipe(
         system=ElasticAbout.SYSTEM,
-        method=model.method,
+        method=METHOD,
         seed=model.seed,
         options=dict(model.options),
         libraries=library_versions(LIBRARIES),
         about=model.about.table(),
     )
-    title = f"Elastic policy {model.method}, setting {model.about.setting}"
+    title = f"Elastic policy {METHOD}, setting {model.about.setting}"
     card = card_text(title, summary, {"Training": facts}, LIMITS)
     write_folder(folder, model, recipe, card)
 
@@ -182,12 +147,9 @@ def load_model(folder: Path) -> ElasticModel:
     """Raises InputError for a folder that is no whole, unchanged elastic model."""
     recipe = check_folder(folder, system=ElasticAbout.SYSTEM)
     about = ElasticAbout.of(recipe, folder)
-    layers = _LAYERS.get(recipe.method, len(about.hidden))
-    if recipe.method not in METHODS or len(about.hidden) != layers:
-        raise InputError(
-            f"{folder}: method {recipe.method!r} or its networks are unknown. {REMEDY}."
-        )
-    networks = _networks(recipe.method, about)
+    if recipe.method != METHOD:
+        raise InputError(f"{folder}: method {recipe.method!r} is unknown. {REMEDY}.")
+    networks = _networks(about)
     try:
         tensors = load_file(folder / WEIGHTS)
         check_tensors(networks, tensors, folder / WEIGHTS)
@@ -198,7 +160,6 @@ def load_model(folder: Path) -> ElasticModel:
         ) from error
     references, curve = _read_curve(folder / CURVE)
     return ElasticModel(
-        method=recipe.method,
         about=about,
         networks=networks.eval(),
         seed=recipe.seed,

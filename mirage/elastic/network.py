@@ -1,7 +1,4 @@
-"""Networks over batches of jobs: the paper's policy with 3J + 1 actions and a value (Figure 6), fully
-connected, with a place for each of J jobs; and attention over jobs, for the policy for rounds
-(Vaswani et al. 2017; Zaheer et al. 2017): J has no bound, and the order of jobs does not matter.
-"""
+"""Networks over batches of jobs: the paper's policy with 3J + 1 actions and a value (Figure 6)."""
 
 from __future__ import annotations
 
@@ -28,48 +25,6 @@ class FlatNetwork(nn.Module):
     def forward(self, state: Tensor, _there: Tensor) -> Tensor:
         """[n, J, F] -> [n, outputs]."""
         return cast(Tensor, self.layers(state.flatten(1)))
-
-
-class SetBody(nn.Module):
-    """Tokens of jobs after layers of attention among them."""
-
-    def __init__(self, features: int, width: int, layers: int, heads: int) -> None:
-        super().__init__()
-        self.into = nn.Sequential(nn.Linear(features, width), nn.ReLU(), nn.Linear(width, width))
-        self.layers = nn.ModuleList(SetLayer(width, heads) for _ in range(layers))
-        self.after = nn.LayerNorm(width)
-
-    def forward(self, state: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
-        """[n, J, F], which places have a job [n, J] -> tokens [n, J, width], their mean."""
-        tokens = self.into(state)
-        for layer in self.layers:
-            tokens = layer(tokens, there)
-        tokens = self.after(tokens)
-        weight = there.unsqueeze(-1).float()
-        mean = (tokens * weight).sum(dim=1) / weight.sum(dim=1).clamp_min(1.0)
-        return tokens, mean
-
-
-class SetLayer(nn.Module):
-    """Attention, then two linear layers on each token; both added to what comes in."""
-
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.before_attention, self.before_linear = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.project, self.join = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.linear = nn.Sequential(nn.Linear(width, 2 * width), nn.ReLU())
-        self.out = nn.Linear(2 * width, width)
-
-    def forward(self, tokens: Tensor, there: Tensor) -> Tensor:
-        """[n, J, width] -> the same shape."""
-        n, places, width = tokens.shape
-        parts = self.project(self.before_attention(tokens))
-        query, key, value = parts.view(n, places, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        mask = there[:, None, None, :]
-        mixed = nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-        tokens = tokens + self.join(mixed.transpose(1, 2).reshape(n, places, width))
-        return cast(Tensor, tokens + self.out(self.linear(self.before_linear(tokens))))
 
 
 class Networks(nn.Module):

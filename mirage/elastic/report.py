@@ -106,7 +106,7 @@ def _table(result: ElasticResult) -> DataTable:
     for name, row in result.record["schedulers"].items():
         found = result.rollouts[name]
         cells = [name, estimate_cell(estimate(found.mean_jct_slots), "{:.2f}".format)]
-        cells.append(f"{row['finished']:.0%}")
+        cells += [f"{row['p95_jct_slots']:.2f}", f"{row['finished']:.0%}"]
         ratio = row["ratio_to"].get(reference)
         cells.append(f"{ratio['value']:.3f}" if ratio else NOTHING)
         difference = row["difference_to"].get(model)
@@ -114,7 +114,8 @@ def _table(result: ElasticResult) -> DataTable:
             estimate_cell(_estimate(difference), "{:+.2f}".format) if difference else NOTHING
         )
         rows.append(cells)
-    head = ("scheduler", "completion, slots", "finished", f"ratio to {reference}", f"less {model}")
+    words = ("completion, slots", "95 % of jobs within", "finished")
+    head = ("scheduler", *words, f"ratio to {reference}", f"less {model}")
     return DataTable("Schedulers on the same sequences", head, [("", rows)], "inline")
 
 

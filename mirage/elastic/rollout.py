@@ -19,6 +19,8 @@ class ElasticRollout:
     scheduler: str
     mean_jct_slots: Floats
     """Mean time from arrival to end of the sequence's jobs, slots and fractions."""
+    p95_jct_slots: Floats
+    """The time within which 95 % of the sequence's jobs ended."""
     makespan_slots: Floats
     total_reward: Floats
     """Sum of equation 1 over the slots."""
@@ -39,9 +41,11 @@ def roll_out(
     total = np.zeros(world.clusters)
     while not world.over.all():
         total += run_slot(world, scheduler)
+    completion_slots = world.completion_slots()
     return ElasticRollout(
         scheduler=scheduler.name,
-        mean_jct_slots=world.completion_slots().mean(axis=1),
+        mean_jct_slots=completion_slots.mean(axis=1),
+        p95_jct_slots=np.percentile(completion_slots, 95, axis=1),
         makespan_slots=np.nan_to_num(world.finish, nan=world.slot).max(axis=1),
         total_reward=total,
         finished=(~np.isnan(world.finish)).mean(axis=1),

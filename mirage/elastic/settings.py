@@ -60,8 +60,6 @@ class ElasticSetting:
     """J of the paper's policy: jobs in a batch."""
     knows_speeds: bool = False
     """Whether schedulers may read the table of speeds; else they fit what they measure."""
-    policy: str = "gain"
-    """What is trained where nobody says which."""
     against: tuple[str, ...] = ("drf", "optimus", "greedy-learnt", "greedy")
     """Schedulers that a policy is compared with where nobody says which."""
     reference: str = "drf"
@@ -162,6 +160,7 @@ def _large_known() -> ElasticSetting:
 
 
 def _pollux() -> ElasticSetting:
+    from mirage.elastic.measured.measuring import LearntRounds
     from mirage.elastic.measured.rounds import RuleRounds
     from mirage.elastic.measured.schedulers import GreedyRounds, PolluxOptimus, Tiresias
     from mirage.elastic.measured.search import SmallPollux
@@ -185,8 +184,7 @@ def _pollux() -> ElasticSetting:
         world=config,
         draw=partial(drawn_workload, config),
         knows_speeds=True,
-        policy="set-rounds",
-        against=("tiresias", "optimus-pollux", "greedy", "greedy-rule"),
+        against=("tiresias", "optimus-pollux", "learnt-rule", "greedy-rule"),
         reference="tiresias",
         own_schedulers={
             "tiresias": Tiresias,
@@ -195,6 +193,7 @@ def _pollux() -> ElasticSetting:
             "greedy": GreedyRounds,
             "greedy-steady": partial(GreedyRounds, name="greedy-steady", keep=0.1),
             "greedy-rule": RuleRounds,
+            "learnt-rule": LearntRounds,
         },
         test=[published_workload(nth, config) for nth in TEST_WORKLOADS],
     )

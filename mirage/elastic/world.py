@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 STOP = -1
 """As the job that gets the next task: none does."""
-PlacementRule = Literal["balanced", "packed"]
+PlacementRule = Literal["own-first", "balanced"]
 NOBODY = -1
 
 
@@ -59,8 +59,10 @@ class ElasticConfig:
     most_workers: int = 12
     """Workers of a job."""
     most_ps: int = 12
-    placement: PlacementRule = "balanced"
-    """`balanced`: the least used server first (section 6.1). `packed`: the most used that fits."""
+    placement: PlacementRule = "own-first"
+    """`own-first`: on servers that the job has already, then on empty ones, then the least used.
+    `balanced`: the least used server first, as in the paper (section 6.1).
+    """
     interference: float = 0.0
     """Share of its speed that a job loses for each other job on its fullest server."""
     variation: float = 0.0
@@ -83,8 +85,9 @@ class ElasticConfig:
                 raise InputError(f"elastic world: {name} must not be negative")
         if not 0 <= self.variation < 1:
             raise InputError(f"elastic world: variation must be in [0, 1), not {self.variation}")
-        if self.placement not in ("balanced", "packed"):
-            raise InputError(f"elastic world: placement {self.placement!r}: balanced or packed")
+        if self.placement not in get_args(PlacementRule):
+            names = " or ".join(get_args(PlacementRule))
+            raise InputError(f"elastic world: placement {self.placement!r}: {names}")
         for kind in self.types:
             self._check_fits(kind)
 
@@ -118,16 +121,10 @@ class ElasticWorld:
         sequences: Sequence[ElasticJobs],
         *,
         seed: int = 0,
-        copies: int = 1,
     ) -> None:
-        """``copies``: of each sequence, one block of clusters after the other. Speeds vary alike in
-        all copies, so that what differs between them is the scheduler's doing.
-        """
         if not sequences or len({len(sequence) for sequence in sequences}) != 1:
             raise InputError("elastic world: give one or more sequences of the same number of jobs")
         self.config = config
-        self.copies = copies
-        sequences = list(sequences) * copies
         self._seed = seed
         self.arrival: Ints = np.stack([each.arrival_slot for each in sequences])
         self.type_index: Ints = np.stack([each.type_index for each in sequences])
@@ -180,21 +177,17 @@ class ElasticWorld:
         self._clear()
 
     def _clear(self) -> None:
-        config = self.config
-        there = config.servers if config.capacity is None else config.capacity(self.slot)
-        if not 0 <= there <= config.servers:
-            raise InputError(f"elastic world: capacity of slot {self.slot} is {there} servers")
-        up = np.arange(config.servers) < there
-        shape = (self.clusters, config.servers)
-        self.free_gpus = np.broadcast_to(up * config.gpus_per_server, shape).copy()
-        self.free_cpus = np.broadcast_to(up * config.cpus_per_server, shape).copy()
+        gpus, cpus = self.capacity_by_server().T
+        shape = (self.clusters, self.config.servers)
+        self.free_gpus = np.broadcast_to(gpus, shape).copy()
+        self.free_cpus = np.broadcast_to(cpus, shape).copy()
         self.jobs_on = np.zeros(shape, dtype=np.int64)
         """Jobs with a task on each server, [B, S]."""
-        self.is_on = np.zeros((*self.arrival.shape, config.servers), dtype=bool)
+        self.is_on = np.zeros((*self.arrival.shape, self.config.servers), dtype=bool)
         """Whether a job has a task on a server, [B, K, S]."""
         self.neighbours = np.zeros(self.arrival.shape, dtype=np.int64)
         """Other jobs on the fullest server of each job, [B, K]."""
-        self._servers: dict[tuple[int, int], tuple[Ints, Bools]] = {}
+        self._room: dict[tuple[int, int], Bools] = {}
         self._allowed: Bools | None = None
         self._among: Bools | None = None
 
@@ -227,15 +220,6 @@ class ElasticWorld:
         """The dominant share of these numbers of tasks, [B, K]."""
         gpus, cpus = self.tasks_demand(workers, ps)
         share: Floats = np.maximum(gpus / max(self.total_gpus, 1), cpus / max(self.total_cpus, 1))
-        return share
-
-    def dominant_share_at(self, rows: Ints, jobs: Ints, workers: Ints, ps: Ints) -> Floats:
-        """The dominant share of these numbers of tasks of single jobs, [n] each."""
-        gpus, cpus = self._task_gpus[rows, jobs], self._task_cpus[rows, jobs]
-        share: Floats = np.maximum(
-            (workers * gpus[:, 0] + ps * gpus[:, 1]) / max(self.total_gpus, 1),
-            (workers * cpus[:, 0] + ps * cpus[:, 1]) / max(self.total_cpus, 1),
-        )
         return share
 
     def tasks_demand(self, workers: Ints, ps: Ints) -> tuple[Ints, Ints]:
@@ -297,15 +281,8 @@ class ElasticWorld:
         """Whether a server has room for the task of each job, [B, K]."""
         found = np.zeros(self.arrival.shape, dtype=bool)
         for size, same in self._of_size[task]:
-            found |= same & self.server_for(size)[1][:, None]
+            found |= same & self._fits_on(size).any(axis=1)[:, None]
         return found
-
-    def next_servers(self, task: int) -> list[tuple[Bools, Ints]]:
-        """Where the next task goes, by the size of tasks: whose it is [B, K], the server [B].
-
-        ``task``: 0 worker, 1 PS. Where none has room the server means nothing.
-        """
-        return [(same, self.server_for(size)[0]) for size, same in self._of_size[task]]
 
     def _jobs_of_size(self, task: int) -> list[tuple[tuple[int, int], Bools]]:
         gpus, cpus = self._task_gpus[..., task], self._task_cpus[..., task]
@@ -317,45 +294,40 @@ class ElasticWorld:
     def _both_fit(self, wanted: Bools) -> Bools:
         """Whether the PS still fits once the worker has its server, [B, K]."""
         found = np.zeros(self.arrival.shape, dtype=bool)
-        if not wanted.any():
-            return found
-        pairs = {
-            (kind.worker.gpus, kind.worker.cpus, kind.ps.gpus, kind.ps.cpus)
-            for kind in self.config.types
-            if kind.ps
-        }
-        for worker_gpus, worker_cpus, ps_gpus, ps_cpus in pairs:
-            server, fits = self.server_for((worker_gpus, worker_cpus))
-            gpus, cpus = self.free_gpus.copy(), self.free_cpus.copy()
-            gpus[self._all, server] -= worker_gpus
-            cpus[self._all, server] -= worker_cpus
-            fits = fits & ((gpus >= ps_gpus) & (cpus >= ps_cpus)).any(axis=1)
-            same = (
-                (self._task_gpus[..., 0] == worker_gpus)
-                & (self._task_cpus[..., 0] == worker_cpus)
-                & (self._task_gpus[..., 1] == ps_gpus)
-                & (self._task_cpus[..., 1] == ps_cpus)
-            )
-            found |= same & fits[:, None]
+        for size, same in self._of_size[1]:
+            # A worker takes room of one server, so with two a PS finds one.
+            found |= wanted & same & (self._fits_on(size).sum(axis=1) > 1)[:, None]
+        rows, jobs = np.nonzero(wanted & ~found)
+        if len(rows):
+            server = self._servers_for(rows, jobs, 0)
+            each = np.arange(len(rows))
+            room = np.ones((len(rows), self.config.servers), dtype=bool)
+            for all_free, demand in (
+                (self.free_gpus, self._task_gpus),
+                (self.free_cpus, self._task_cpus),
+            ):
+                free, task = all_free[rows], demand[rows, jobs]
+                free[each, server] -= task[:, 0]
+                room &= free >= task[:, 1:]
+            found[rows, jobs] = room.any(axis=1)
         return found
 
-    def server_for(self, size: tuple[int, int]) -> tuple[Ints, Bools]:
-        """The server for a task of these GPUs and CPU cores in each cluster; whether it fits; [B]."""
-        if size not in self._servers:
-            self._servers[size] = self._find_server(*size)
-        return self._servers[size]
+    def _fits_on(self, size: tuple[int, int]) -> Bools:
+        """The servers with room for a task of these GPUs and CPU cores, [B, S]."""
+        if size not in self._room:
+            self._room[size] = (self.free_gpus >= size[0]) & (self.free_cpus >= size[1])
+        return self._room[size]
 
-    def _find_server(self, gpus: int, cpus: int) -> tuple[Ints, Bools]:
-        fits = (self.free_gpus >= gpus) & (self.free_cpus >= cpus)
-        config = self.config
-        free = self.free_gpus / max(config.gpus_per_server, 1) + self.free_cpus / max(
-            config.cpus_per_server, 1
-        )
-        if config.placement == "balanced":
-            server = np.where(fits, free, -1.0).argmax(axis=1)
-        else:
-            server = np.where(fits, free, np.inf).argmin(axis=1)
-        return np.asarray(server, dtype=np.int64), np.asarray(fits.any(axis=1), dtype=np.bool_)
+    def _servers_for(self, rows: Ints, jobs: Ints, task: int) -> Ints:
+        """Where the next task of each of these jobs goes, [n]. Where none has room it means nothing."""
+        gpus, cpus = self._task_gpus[rows, jobs, task], self._task_cpus[rows, jobs, task]
+        free_gpus, free_cpus = self.free_gpus[rows], self.free_cpus[rows]
+        fits = (free_gpus >= gpus[:, None]) & (free_cpus >= cpus[:, None])
+        rank = free_gpus / max(self.config.gpus_per_server, 1)
+        rank = rank + free_cpus / max(self.config.cpus_per_server, 1)
+        if self.config.placement == "own-first":
+            rank += 8 * self.is_on[rows, jobs] + 4 * (self.jobs_on[rows] == 0)
+        return np.asarray(np.where(fits, rank, -1.0).argmax(axis=1), dtype=np.int64)
 
     def add(self, job: Ints, kind: Ints) -> Bools:
         """Adds a task or bundle to one job of each cluster, [B] each; job -1: nothing.
@@ -377,10 +349,7 @@ class ElasticWorld:
 
     def _place(self, rows: Ints, job: Ints, task: int) -> None:
         gpus, cpus = self._task_gpus[rows, job, task], self._task_cpus[rows, job, task]
-        server = np.zeros(len(rows), dtype=np.int64)
-        for size, same in self._of_size[task]:
-            of_size = same[rows, job]
-            server[of_size] = self.server_for(size)[0][rows[of_size]]
+        server = self._servers_for(rows, job, task)
         self.free_gpus[rows, server] -= gpus
         self.free_cpus[rows, server] -= cpus
         (self.ps if task else self.workers)[rows, job] += 1
@@ -388,8 +357,32 @@ class ElasticWorld:
         self.is_on[rows, job, server] = True
         others = self.is_on[rows, :, server] * (self.jobs_on[rows, server] - 1)[:, None]
         self.neighbours[rows] = np.maximum(self.neighbours[rows], others)
-        self._servers = {}
+        self._room = {}
         self._allowed = None
+
+    def capacity_by_server(self) -> Ints:
+        """GPUs and CPU cores of each server in this slot, [S, 2]."""
+        config = self.config
+        there = config.servers if config.capacity is None else config.capacity(self.slot)
+        if not 0 <= there <= config.servers:
+            raise InputError(f"elastic world: capacity of slot {self.slot} is {there} servers")
+        up = np.arange(config.servers) < there
+        return up[:, None] * np.array([config.gpus_per_server, config.cpus_per_server])
+
+    def task_demands(self, cluster: int) -> Ints:
+        """What a worker and a PS of each job take, [K, 2, 2]: task, then GPUs and CPU cores."""
+        return np.stack([self._task_gpus[cluster], self._task_cpus[cluster]], axis=-1)
+
+    def set_places(self, cluster: int, place: Ints) -> None:
+        """Places the tasks that one cluster's jobs have: workers and PSs by server, [K, 2, S]."""
+        taken = np.einsum("kts,ktr->sr", place, self.task_demands(cluster))
+        free = self.capacity_by_server() - taken
+        self.free_gpus[cluster], self.free_cpus[cluster] = free[:, 0], free[:, 1]
+        self.is_on[cluster] = place.any(axis=1)
+        self.jobs_on[cluster] = self.is_on[cluster].sum(axis=0)
+        others = self.is_on[cluster] * (self.jobs_on[cluster] - 1)
+        self.neighbours[cluster] = others.max(axis=1)
+        self._room, self._allowed = {}, None
 
     def end_slot(self) -> Floats:
         """Runs the slot; returns equation 1's reward: epochs trained over estimated epochs, [B]."""
@@ -412,9 +405,7 @@ class ElasticWorld:
     def _disturbance(self) -> Floats:
         factor = np.ones(self.arrival.shape)
         if self.config.variation:
-            jobs = self.arrival.shape[1]
-            drawn = self._rng.uniform(-1, 1, (self.clusters // self.copies, jobs))
-            factor += self.config.variation * np.tile(drawn, (self.copies, 1))
+            factor += self.config.variation * self._rng.uniform(-1, 1, self.arrival.shape)
         if self.config.interference:
             factor *= np.maximum(1 - self.config.interference * self.neighbours, 0.05)
         return factor

@@ -127,6 +127,23 @@ def test_an_elastic_job_lives_with_its_neighbours(site: Site, folder: Path) -> N
     assert steps == list(range(steps[0], steps[0] + len(steps)))
 
 
+def test_extra_tasks_leave_when_their_controller_died(site: Site, folder: Path) -> None:
+    process = start(site, folder, "toy.toml")
+
+    def workers() -> set[str]:
+        return {name for name in tasks(site) if name[0] == "w"}
+
+    until(lambda: len(workers()) == 3, 240, "the job to grow", 1)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    until(lambda: len(workers()) == 1, 240, "the extra tasks to leave", 1)
+    assert {"c1", "s1"} <= tasks(site).keys()
+    logs = [path.read_text() for path in (folder / "logs").glob("w*.out")]
+    assert sum("no controller has renewed the lease" in text for text in logs) == 2
+    start(site, folder)
+    until(lambda: len(workers()) == 3, 240, "the job to grow again", 1)
+
+
 def test_without_a_controller_stop_does_it_alone(site: Site, folder: Path) -> None:
     first = start(site, folder, "toy.toml")
     until(lambda: "c1" in tasks(site), 60, "the coordinator")

@@ -19,7 +19,7 @@ from mirage.elastic.jobs import folder as files
 from mirage.elastic.jobs.capacity import TaskKey
 from mirage.elastic.jobs.journal import ElasticTask, JobJournal
 from mirage.elastic.jobs.plan import Act, Cancel, DrainTask, Finish, StopTraining, Submit
-from mirage.elastic.jobs.request import JobRequest, Role
+from mirage.elastic.jobs.request import CountedRequest, JobRequest, Role
 from mirage.elastic.jobs.tag import TaskTag, format_task_tag
 from mirage.elastic.jobs.training import LiveTraining
 from mirage.errors import ClusterUnavailable, Refused
@@ -33,6 +33,9 @@ UNCLEAR_S = 120
 NICE = 1_000_000
 """Of extra tasks: they come after everybody else's jobs (sbatch(1), --nice)."""
 MINUTE_S = 60
+LEASE_SHARE, LEAST_LEASE_S = 0.75, 60
+"""Of a slot: an extra task leaves when its lease was not renewed for so long. A cycle may be slow."""
+LEASE_POLL_S, LEASE_GRACE_S = 15, 60
 
 
 @dataclass(kw_only=True)
@@ -48,8 +51,9 @@ class ActiveJob:
 class Actuator:
     """Acts as the user who runs it."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, slot_s: int) -> None:
         self._cluster = cluster
+        self._lease_s = max(round(LEASE_SHARE * slot_s), LEAST_LEASE_S)
 
     def adopt(self, job: ActiveJob, own: Mapping[TaskKey, Job], now_s: int) -> None:
         """Closes open submissions, by what Slurm shows. Raises ClusterError, StoreError.
@@ -128,7 +132,8 @@ class Actuator:
         name = record.next_name(act.role)
         if (minutes := _minutes_left(job, now_s)) < 1:
             return False
-        script = write_script(job.folder, job.request, act.role, name)
+        lease_s = self._lease_s if act.is_extra else None
+        script = write_script(job.folder, job.request, act.role, name, lease_s)
         tag = TaskTag(job=record.ident, task=name, is_extra=act.is_extra)
         args = sbatch_options(job.folder, job.request, tag, minutes)
         gpus = job.request.of(act.role).gpus
@@ -176,22 +181,57 @@ def sbatch_options(folder: Path, request: JobRequest, tag: TaskTag, minutes: int
         *([f"--partition={part.partition}"] if part.partition else []),
         *([f"--nice={NICE}"] if tag.is_extra else []),
         *part.options,
+        *(part.extra_options if tag.is_extra and isinstance(part, CountedRequest) else ()),
     ]
 
 
-def write_script(folder: Path, request: JobRequest, role: Role, name: str) -> Path:
+def write_script(
+    folder: Path, request: JobRequest, role: Role, name: str, lease_s: int | None = None
+) -> Path:
     """The batch script of a task; slurmctld keeps its own copy. Raises OSError."""
     path = folder / files.SCRIPT
-    write_whole(path, batch_script(folder, request, role, name), 0o700)
+    write_whole(path, batch_script(folder, request, role, name, lease_s), 0o700)
     return path
 
 
-def batch_script(folder: Path, request: JobRequest, role: Role, name: str) -> str:
-    """`exec`, so that Slurm's signals reach the process itself; pure."""
+def batch_script(
+    folder: Path, request: JobRequest, role: Role, name: str, lease_s: int | None = None
+) -> str:
+    """`exec`, so that Slurm's signals reach the process itself; pure.
+
+    ``lease_s``: of an extra task; None: it needs no lease.
+    """
     runtime = str(folder / files.RUNTIME)
     words = [sys.executable, "-m", f"mirage.elastic.runtime.{role.value}", "--folder", runtime]
     if role is not Role.COORDINATOR:
         words += ["--name", name]
     if role is Role.WORKER:
         words += ["--plane", request.plane, "--", request.script, *request.arguments]
-    return f"#!/bin/sh\ncd {shlex.quote(request.folder)} || exit\nexec {shlex.join(words)}\n"
+    lease = "" if lease_s is None else lease_watch(folder / files.LEASE, lease_s)
+    return f"#!/bin/sh\n{lease}cd {shlex.quote(request.folder)} || exit\nexec {shlex.join(words)}\n"
+
+
+def lease_watch(lease: Path, lease_s: int) -> str:
+    """Lines of a batch script: SIGTERM to its process once the file has not changed for ``lease_s``.
+
+    A change counts, not its time: clocks of nodes differ. The process is asked as Slurm would ask.
+    """
+    poll_s = max(min(lease_s // 4, LEASE_POLL_S), 1)
+    return f"""\
+watch_lease() {{
+  seen= since=$(date +%s)
+  while sleep {poll_s} && kill -0 $$ 2>/dev/null; do
+    now=$(cat {shlex.quote(str(lease))} 2>/dev/null)
+    if [ "$now" != "$seen" ]; then
+      seen=$now since=$(date +%s)
+    elif [ $(($(date +%s) - since)) -ge {lease_s} ]; then
+      echo "no controller has renewed the lease for {lease_s} s: the task leaves" >&2
+      kill -TERM $$
+      sleep {LEASE_GRACE_S}
+      kill -KILL $$
+      return
+    fi
+  done
+}}
+(watch_lease &)
+"""

@@ -16,7 +16,7 @@ from mirage.domain import Job, Snapshot
 from mirage.elastic.baselines import Allocator
 from mirage.elastic.jobs import folder as files
 from mirage.elastic.jobs.act import ActiveJob, Actuator
-from mirage.elastic.jobs.capacity import ClusterRoom, TaskKey
+from mirage.elastic.jobs.capacity import ClusterRoom, NodeRoom, TaskKey
 from mirage.elastic.jobs.journal import JOURNAL, ElasticTask, JobJournal
 from mirage.elastic.jobs.limits import JobCounts, allowance
 from mirage.elastic.jobs.plan import (
@@ -29,10 +29,15 @@ from mirage.elastic.jobs.plan import (
     evictable,
     plan,
 )
-from mirage.elastic.jobs.request import CountedRequest, Role
+from mirage.elastic.jobs.request import CountedRequest, Role, TaskRequest
 from mirage.elastic.jobs.sizes import FreeNode, LiveJob, Sizes, decide_sizes
-from mirage.elastic.jobs.speeds import Measurement, speed_table
-from mirage.elastic.jobs.status import status_table
+from mirage.elastic.jobs.speeds import (
+    Measurement,
+    SpeedBelief,
+    SpeedShape,
+    believed_speeds,
+)
+from mirage.elastic.jobs.status import JobNumbers, status_table
 from mirage.elastic.jobs.training import LiveTraining, TrainingStatus
 from mirage.elastic.speed import TaskDemand
 from mirage.errors import AccountingUnavailable, ClusterError, MirageError, StoreError
@@ -69,6 +74,11 @@ class _Running(ActiveJob):
     measured: list[Measurement] = field(default_factory=list)
     mark: tuple[int, int, int, int] | None = None
     """When the present shape was first seen, at which step, with how many workers and PSs."""
+    belief: SpeedBelief | None = None
+    """Of its speeds, as of the last decision."""
+    trained_gpu_s: float = 0.0
+    looked: tuple[int, int] | None = None
+    """When the training was last seen to go on, and at which step."""
     stuck: str | None = None
     """Tasks that can't start as they are, as they were logged last."""
 
@@ -105,7 +115,7 @@ class Controller:
         self._root, self._cluster, self._clock = root, cluster, clock
         self._user, self._config, self._counts = user, config, counts
         self._policy, self._training, self._options = policy, training, options
-        self._actuator = Actuator(cluster)
+        self._actuator = Actuator(cluster, options.slot_s)
         self._jobs: dict[str, _Running] = {}
         self._slot: int | None = None
 
@@ -116,6 +126,8 @@ class Controller:
         """
         self._take_up()
         try:
+            for job in self._jobs.values():
+                files.renew_lease(job.folder, self._clock.now_s())
             snapshot = self._cluster.snapshot()
             self._cycle(snapshot)
         except (ClusterError, StoreError, OSError) as error:
@@ -138,6 +150,7 @@ class Controller:
                     journal=journal,
                     training=self._training(folder / files.RUNTIME),
                     measured=_measurements(folder),
+                    trained_gpu_s=files.read_status(folder).get("gpu_seconds_trained", 0.0),
                 )
                 self._actuator.resume(job)
             except (MirageError, OSError, ValueError, TypeError) as error:
@@ -209,8 +222,12 @@ class Controller:
                 job.journal.write(now_s, "deadline", deadline=deadline_s)
         seen = job.seen
         if seen is None or seen.state != "training" or not seen.workers:
-            job.mark = None
+            job.mark = job.looked = None
             return
+        if job.looked is None or seen.step > job.looked[1]:
+            since_s = job.looked[0] if job.looked else now_s
+            job.trained_gpu_s += seen.workers * job.request.workers.gpus * (now_s - since_s)
+            job.looked = now_s, seen.step
         if job.mark is None or job.mark[2:] != (seen.workers, seen.servers):
             job.mark = (now_s, seen.step, seen.workers, seen.servers)
 
@@ -309,7 +326,13 @@ class Controller:
             if not self._actuator.carry_out(job, acts, now_s):
                 _lessen(allowed)
             self._keep_to(job, acts)
-            shown = status_table(view, job.sizes, self._options.slot_s, time.time())
+            numbers = JobNumbers(
+                sizes=job.sizes,
+                belief=job.belief,
+                measured=job.measured,
+                trained_gpu_s=job.trained_gpu_s,
+            )
+            shown = status_table(view, numbers, self._options.slot_s, time.time())
             files.write_status(job.folder, shown)
             if shown["stuck"] not in (None, job.stuck):
                 log.warning("%s: Slurm can't start as they are: %s", name, shown["stuck"])
@@ -371,24 +394,37 @@ def _lessen(allowed: SubmitAllowance) -> None:
     allowed.tasks = 0
 
 
+def _believe(job: _Running, room: ClusterRoom) -> SpeedBelief:
+    request = job.request
+    workers, servers = request.workers, request.servers
+    whole = max((node.gpus for node in _nodes_of(workers, room)), default=0)
+    shape = SpeedShape(
+        most_workers=workers.max,
+        most_servers=1 if request.is_replicated else servers.max,
+        like=request.speed.like,
+        shards=workers.shards,
+        on_a_node=whole // workers.gpus if workers.gpus else 0,
+    )
+    return believed_speeds(
+        [replace(each, servers=max(each.servers, 1)) for each in job.measured], shape
+    )
+
+
 def _live(job: _Running, room: ClusterRoom) -> LiveJob:
     request, seen = job.request, job.seen
     workers, servers = request.workers, request.servers
     if request.is_replicated:  # policies think in PSs: one that takes nothing
         servers = CountedRequest(min=1, max=1)
+    job.belief = _believe(job, room)
     return LiveJob(
         name=request.name,
         epochs=float(request.epochs),
         trained=(seen.step if seen else 0) / request.steps_per_epoch,
-        steps_per_s=speed_table(
-            [replace(each, servers=max(each.servers, 1)) for each in job.measured],
-            most_workers=workers.max,
-            most_servers=servers.max,
-            like=request.speed.like,
-        ),
+        steps_per_s=job.belief.steps_per_s,
         steps_per_epoch=request.steps_per_epoch,
         least=Sizes(workers=workers.min, servers=servers.min),
         most=Sizes(workers=workers.max, servers=servers.max),
+        sizes=workers.sizes,
         present=Sizes(
             workers=len(job.alive(Role.WORKER)),
             servers=1 if request.is_replicated else len(job.alive(Role.SERVER)),
@@ -406,12 +442,16 @@ def _task_demand(job: _Running, role: Role, room: ClusterRoom) -> TaskDemand:
     part = job.request.of(role)
     if not room.is_whole(part.partition):
         return TaskDemand(gpus=part.gpus, cpus=part.cpus)
-    partition = part.partition or room.default_partition
-    nodes = [node for node in room.nodes.values() if partition in node.partitions]
+    nodes = _nodes_of(part, room)
     return TaskDemand(
         gpus=max((node.gpus for node in nodes), default=part.gpus),
         cpus=max((node.cpus for node in nodes), default=part.cpus),
     )
+
+
+def _nodes_of(part: TaskRequest, room: ClusterRoom) -> list[NodeRoom]:
+    partition = part.partition or room.default_partition
+    return [node for node in room.nodes.values() if partition in node.partitions]
 
 
 def _measurements(folder: Path) -> list[Measurement]:

@@ -6,6 +6,7 @@
 | `journal.jsonl` | intents and outcomes (`journal.py`) |
 | `status.json` | what the controller saw last |
 | `stop` | its owner wants it to end |
+| `lease` | renewed by the controller in each cycle; without it extra tasks leave |
 | `runtime/` | addresses, keys (0600) and checkpoints of the training itself |
 | `task.sh`, `logs/` | the tasks' batch script and their output |
 """
@@ -26,10 +27,11 @@ from mirage.store.lock import is_held
 from slurm_sim.files import write_whole
 from slurm_sim.formats import parse_json
 
-REQUEST, STATUS, STOP, RUNTIME, SCRIPT, LOGS = (
+REQUEST, STATUS, STOP, LEASE, RUNTIME, SCRIPT, LOGS = (
     "request.json",
     "status.json",
     "stop",
+    "lease",
     "runtime",
     "task.sh",
     "logs",
@@ -111,6 +113,11 @@ def resume_job(folder: Path, now_s: int) -> None:
     (folder / STOP).unlink(missing_ok=True)
     (folder / STATUS).unlink(missing_ok=True)
     JobJournal(folder).write(now_s, "resume")
+
+
+def renew_lease(folder: Path, now_s: int) -> None:
+    """Lets a job's extra tasks stay for another slot. Raises OSError."""
+    write_whole(folder / LEASE, f"{now_s}\n".encode())
 
 
 def read_job_request(folder: Path) -> JobRequest:

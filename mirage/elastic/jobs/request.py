@@ -62,6 +62,8 @@ class CountedRequest(TaskRequest):
     """These tasks queue like any job."""
     max: int = field(default=1, metadata={"min": 1})
     """The tasks above `min` use idle resources."""
+    extra_options: tuple[str, ...] = ()
+    """Further options of sbatch for these alone, such as a preemptible QOS."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +71,21 @@ class WorkerRequest(CountedRequest):
     """The workers."""
 
     gpus: int = field(default=1, metadata={"min": 0})
+    shards: int = field(default=12, metadata={"min": 0})
+    """Micro-shards of a batch, as the script has them; 0: any number of workers divides a batch."""
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Numbers of workers up to `max` of which each is faster than the one before."""
+        each = range(1, self.max + 1)
+        if not self.shards:
+            return tuple(each)
+        return tuple(n for n in each if n == 1 or _share(self, n) < _share(self, n - 1))
+
+
+def _share(workers: WorkerRequest, number: int) -> int:
+    """Micro-shards of the worker that has most."""
+    return -(-workers.shards // number)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,6 +212,8 @@ def _bad_counts(request: JobRequest) -> str:
             return f"{name}.min: {role.min} is above {name}.max, {role.max}"
         if role.max > MOST_TASKS:
             return f"{name}.max: at most {MOST_TASKS}, got {role.max}"
+    if wrong := _useless_size(request.workers):
+        return wrong
     if request.is_replicated and request.servers != NO_SERVERS:
         return f"servers: a job of plane {ALL_REDUCE} has none; leave the table out"
     if not request.is_replicated and not request.servers.min:
@@ -203,12 +222,25 @@ def _bad_counts(request: JobRequest) -> str:
         part, name = request.of(each), each.value if each is Role.COORDINATOR else f"{each.value}s"
         if part.memory and not _MEMORY.fullmatch(part.memory):
             return f"{name}.memory: expected a size such as 4000M or 16G, got {part.memory!r}"
-        for option in part.options:
+        for option in (*part.options, *getattr(part, "extra_options", ())):
             if not option.startswith("-") or _OWN_OPTIONS.match(option):
                 return (
                     f"{name}.options: {option!r}: expected an option of sbatch in one word"
                     " (--account=x) that Mirage does not set itself"
                 )
+    return ""
+
+
+def _useless_size(workers: WorkerRequest) -> str:
+    for key, number in (("min", workers.min), ("max", workers.max)):
+        if number and number not in workers.sizes:
+            best = max(size for size in workers.sizes if size < number)
+            usable = replace(workers, max=workers.shards).sizes
+            return (
+                f"workers.{key}: {number} are as fast as {best}, since a batch has"
+                f" {workers.shards} micro-shards (workers.shards): expected one of"
+                f" {', '.join(map(str, usable))}"
+            )
     return ""
 
 

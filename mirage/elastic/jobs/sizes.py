@@ -49,6 +49,8 @@ class LiveJob:
     steps_per_epoch: int
     least: Sizes
     most: Sizes
+    sizes: tuple[int, ...] = ()
+    """Numbers of workers that it can use; empty: all."""
     present: Sizes = Sizes(workers=0, servers=0)
     """What it has now."""
     ran_slots: int = 0
@@ -80,31 +82,23 @@ def policy_named(name: str) -> Allocator:
 
 
 def _trained(folder: Path) -> Allocator:
-    """A policy that knows jobs by their measured speeds, or by the types of its training."""
-    from mirage.elastic.gain_policy import GainAllocator, GainNetwork, GainWeights
+    """The paper's policy, which knows jobs by the types of its training."""
     from mirage.elastic.model import load_model
     from mirage.elastic.policy import learned
     from mirage.elastic.settings import SETTINGS
 
     model = load_model(folder)
-    network, about = model.networks.policy, model.about
-    if isinstance(network, GainNetwork):
-        return GainAllocator(weights=GainWeights.of(network), estimates=None)
-    if model.method == "dl2":
-        if about.setting not in SETTINGS:
-            raise InputError(
-                f"--policy {folder}: its setting {about.setting!r} was a file, so the units of its"
-                f" inputs are not known; train it in one of {', '.join(SETTINGS)}"
-            )
-        config = SETTINGS[about.setting]().world
-        encoder = LikeEncoder(
-            types=about.types, most_workers=config.most_workers, most_ps=config.most_ps
+    about = model.about
+    if about.setting not in SETTINGS:
+        raise InputError(
+            f"--policy {folder}: its setting {about.setting!r} was a file, so the units of its"
+            f" inputs are not known; train it in one of {', '.join(SETTINGS)}"
         )
-        return learned("dl2", model.networks, encoder, about.places)
-    raise InputError(
-        f"--policy {folder}: a model of method {model.method!r} can't size live jobs; train one with"
-        " `mirage elastic train --policy gain` (or dl2)"
+    config = SETTINGS[about.setting]().world
+    encoder = LikeEncoder(
+        types=about.types, most_workers=config.most_workers, most_ps=config.most_ps
     )
+    return learned(model.name, model.networks, encoder, about.places)
 
 
 def types_known(policy: Allocator) -> tuple[str, ...]:
@@ -139,13 +133,43 @@ def decide_sizes(
     while going:
         job, kind = policy.choose(world)
         going = bool(world.add(job, kind)[0])
-    return {
+    found = {
         job.name: Sizes(
             workers=max(int(world.workers[0, nth]), job.least.workers),
             servers=max(int(world.ps[0, nth]), job.least.servers),
         )
         for nth, job in enumerate(jobs)
     }
+    return _usable(jobs, found)
+
+
+def _usable(jobs: Sequence[LiveJob], found: dict[str, Sizes]) -> dict[str, Sizes]:
+    """Sizes that the jobs can use. What a job has too much goes to those that gain most by it."""
+    spare = 0
+    for job in jobs:
+        now = found[job.name].workers
+        kept = max((size for size in (0, *job.sizes) if size <= now), default=0)
+        kept = max(kept, job.least.workers) if job.sizes else now
+        spare += (now - kept) * job.worker.gpus
+        found[job.name] = replace(found[job.name], workers=kept)
+    while True:
+        steps = [step for job in jobs if (step := _next_step(job, found[job.name], spare))]
+        if not steps:
+            return found
+        _gain, gpus, name, workers = max(steps)
+        spare -= gpus
+        found[name] = replace(found[name], workers=workers)
+
+
+def _next_step(job: LiveJob, now: Sizes, spare: int) -> tuple[float, int, str, int] | None:
+    """Gain of equation 1 a GPU, GPUs, name and size of the next larger size, if it fits and gains."""
+    larger = [size for size in job.sizes if now.workers < size <= job.most.workers]
+    gpus = (larger[0] - now.workers) * job.worker.gpus if larger else 0
+    if not larger or not 0 < gpus <= spare:
+        return None
+    before, after = job.steps_per_s[now.servers, [now.workers, larger[0]]]
+    gain = float(after - before) / (job.epochs * job.steps_per_epoch) / gpus
+    return (gain, gpus, job.name, larger[0]) if gain > 0 else None
 
 
 def live_world(
@@ -199,7 +223,6 @@ class _LiveWorld(ElasticWorld):
             slot_s=slot_s,
             most_workers=max(job.most.workers for job in jobs),
             most_ps=max(job.most.servers for job in jobs),
-            placement="packed",
         )
         sequence = ElasticJobs(
             arrival_slot=np.zeros(count, dtype=np.int64),

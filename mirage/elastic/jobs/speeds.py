@@ -1,7 +1,9 @@
 """How fast an elastic job trains at shapes that it has not had: measurements beside a prior.
 
 Optimus's model of a synchronous step (`mirage.elastic.fitting`) is fitted by non-negative least
-squares on relative errors. What is believed beforehand counts as a few weak measurements.
+squares on relative errors, with two terms more of what sizes really do: a batch is shared out in
+whole micro-shards, and the network between nodes is slower than that within one. What is believed
+beforehand counts as a few weak measurements.
 """
 
 from __future__ import annotations
@@ -10,13 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import nnls
 
-from mirage.elastic.fitting import step_terms
+from mirage.elastic.fitting import non_negative, step_terms
 from mirage.elastic.speed import Floats, SyncModel, dl2_types
 
 PRIOR_WEIGHT = 0.1
-"""Of a believed shape, against 1 of a measured one."""
+"""Of all that is believed beforehand together, against 1 of a measured slot."""
+LEAST_ERROR = 0.05
+"""Share by which a slot's speed is off at least, whatever few measurements say."""
 _USUAL = SyncModel(total_batch=1.0, a=0.9, b=0.06, c=0.01, d=0.002, e=0.002)
 """Where nothing is known. It is hopeful, so that larger shapes are tried and measured."""
 
@@ -30,31 +33,61 @@ class Measurement:
     steps_per_s: float
 
 
-def speed_table(
-    measured: Sequence[Measurement], *, most_workers: int, most_servers: int, like: str = ""
-) -> Floats:
-    """Steps a second as is believed, [P + 1, W + 1]; 0 without a worker or a PS.
+@dataclass(frozen=True, kw_only=True)
+class SpeedShape:
+    """What is known of a job's speed before it runs."""
 
-    ``like``: a job type whose speeds are the prior; its scale does not count once there is a
-    measurement.
-    """
-    servers, workers = np.mgrid[1 : most_servers + 1, 1 : most_workers + 1].astype(np.float64)
-    step_s = 1 / _prior(servers, workers, like)
-    terms = step_terms(servers.ravel(), workers.ravel())
-    if measured:
-        step_s = step_s * _scale(measured, like)
+    most_workers: int
+    most_servers: int
+    like: str = ""
+    """A job type whose speeds are the prior; its scale does not count once there is a measurement."""
+    shards: int = 0
+    """Micro-shards of a batch; 0: it is divided evenly."""
+    on_a_node: int = 0
+    """Workers that a node holds; 0: not known."""
+
+    def terms(self, servers: Floats, workers: Floats) -> Floats:
+        """Of the step time, [n, 6]; the first is the largest share of a batch."""
+        found = step_terms(servers, workers)
+        if self.shards:
+            found[:, 0] = np.ceil(self.shards / workers) / self.shards
+        several = (workers > self.on_a_node) & (self.on_a_node > 0)
+        return np.concatenate([found, several[:, None] + 0.0], axis=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpeedBelief:
+    """Both [P + 1, W + 1]; 0 without a worker or a PS."""
+
+    steps_per_s: Floats
+    error: Floats
+    """Standard deviation as a share of the speed."""
+
+
+def believed_speeds(measured: Sequence[Measurement], shape: SpeedShape) -> SpeedBelief:
+    """What is believed after these measurements."""
+    servers, workers = np.mgrid[1 : shape.most_servers + 1, 1 : shape.most_workers + 1] + 0.0
+    terms = shape.terms(servers.ravel(), workers.ravel())
+    step_s = (1 / _prior(servers, workers, shape.like)).ravel()
     weights = np.full(step_s.size, PRIOR_WEIGHT / step_s.size**0.5)
-    rows, times = [terms], [step_s.ravel()]
+    rows = terms
     if measured:
         seen = np.array([(each.servers, each.workers) for each in measured], dtype=np.float64)
-        rows.append(step_terms(seen[:, 0], seen[:, 1]))
-        times.append(np.array([1 / each.steps_per_s for each in measured]))
+        rows = np.concatenate([terms, shape.terms(seen[:, 0], seen[:, 1])])
+        times = np.array([1 / each.steps_per_s for each in measured])
+        step_s = np.concatenate([step_s * _scale(measured, shape.like), times])
         weights = np.concatenate([weights, np.ones(len(measured))])
-    time_s = np.concatenate(times)
-    found, _ = nnls(np.concatenate(rows) * (weights / time_s)[:, None], weights)
-    table = np.zeros((most_servers + 1, most_workers + 1))
-    table[1:, 1:] = 1 / np.maximum(terms @ found, 1e-9).reshape(step_s.shape)
-    return table
+    rows = rows * (weights / step_s)[:, None]
+    found = non_negative(rows, weights)
+    off = (rows @ found - weights)[len(terms) :]
+    noise = max(float(np.sqrt((off**2).mean())) if measured else 0.0, LEAST_ERROR)
+    spread = noise**2 * np.linalg.pinv(rows.T @ rows)
+    believed_s = np.maximum(terms @ found, 1e-9)
+    error = np.sqrt(np.maximum(np.einsum("nt,tu,nu->n", terms, spread, terms), 0)) / believed_s
+    table, errors = np.zeros((2, shape.most_servers + 1, shape.most_workers + 1))
+    table[1:, 1:] = (1 / believed_s).reshape(servers.shape)
+    errors[1:, 1:] = error.reshape(servers.shape)
+    return SpeedBelief(steps_per_s=table, error=errors)
 
 
 def _prior(servers: Floats, workers: Floats, like: str) -> Floats:

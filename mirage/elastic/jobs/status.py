@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from mirage.domain import Job
-from mirage.elastic.jobs.journal import ElasticRecord
+from mirage.elastic.jobs.journal import ElasticRecord, ElasticTask
 from mirage.elastic.jobs.plan import JobView
 from mirage.elastic.jobs.request import Role
 from mirage.elastic.jobs.sizes import Sizes
+from mirage.elastic.jobs.speeds import Measurement, SpeedBelief
 from mirage.reasons import ReasonKind, kind_of
 
 Json = dict[str, Any]
 
 
-def status_table(view: JobView, sizes: Sizes | None, slot_s: int, at_s: float) -> Json:
+@dataclass(frozen=True, kw_only=True)
+class JobNumbers:
+    """What a controller knows of a job beside Slurm's view."""
+
+    sizes: Sizes | None
+    """As decided for this slot."""
+    belief: SpeedBelief | None
+    measured: Sequence[Measurement]
+    trained_gpu_s: float
+    """GPU seconds of workers that were members of a training that went on."""
+
+
+def status_table(view: JobView, numbers: JobNumbers, slot_s: int, at_s: float) -> Json:
     """For `status.json`."""
+    sizes = numbers.sizes
     record, seen = view.record, view.training
     return {
         "at": round(at_s),
@@ -35,7 +50,12 @@ def status_table(view: JobView, sizes: Sizes | None, slot_s: int, at_s: float) -
         "steps_per_s": seen.steps_per_s if seen else None,
         "loss": seen.loss if seen else None,
         "training": seen.state if seen else None,
-        "gpu_seconds": gpu_seconds(record, view),
+        "speeds": _speeds(view, numbers),
+        "gpu_seconds": gpu_seconds(record.tasks.values(), view),
+        "gpu_seconds_extra": gpu_seconds(
+            [task for task in record.tasks.values() if task.is_extra], view
+        ),
+        "gpu_seconds_trained": round(numbers.trained_gpu_s),
         "tasks": [
             {
                 "task": task.name,
@@ -85,10 +105,26 @@ def refusal(record: ElasticRecord) -> str | None:
     return None
 
 
-def gpu_seconds(record: ElasticRecord, view: JobView) -> int:
-    """Of all its tasks up to now."""
+def _speeds(view: JobView, numbers: JobNumbers) -> list[Json]:
+    """What is believed of each size that the job can use, at its present number of PSs."""
+    if numbers.belief is None:
+        return []
+    row = min(max(numbers.sizes.servers if numbers.sizes else 1, 1), len(numbers.belief.error) - 1)
+    return [
+        {
+            "workers": size,
+            "steps_per_s": round(float(numbers.belief.steps_per_s[row, size]), 4),
+            "error": round(float(numbers.belief.error[row, size]), 3),
+            "measured_slots": sum(each.workers == size for each in numbers.measured),
+        }
+        for size in view.request.workers.sizes
+    ]
+
+
+def gpu_seconds(tasks: Iterable[ElasticTask], view: JobView) -> int:
+    """That these tasks held up to now."""
     total = 0
-    for task in record.tasks.values():
+    for task in tasks:
         start_s, end_s = task.start_s, task.end_s
         if task.is_alive:
             job = view.jobs.get(task.name)

@@ -11,23 +11,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from torch import nn
 
 from mirage.elastic.baselines import BASELINES, baseline
-from mirage.elastic.gain_policy import GainNetwork
-from mirage.elastic.learn.evolution import EvolutionLearner, EvolutionOptions, learn_by_evolution
 from mirage.elastic.learn.federated import (
     FederatedMember,
     Members,
     learn_federated,
 )
 from mirage.elastic.learn.online import OnlineLearner, OnlineOptions, learn_online
-from mirage.elastic.learn.rounds import RoundsLearner, RoundsOptions, train_rounds
 from mirage.elastic.learn.supervised import Examples, Loss, Recorder, agreement, imitate
-from mirage.elastic.measured.rounds import ValueNetwork
-from mirage.elastic.measured.world import PolluxConfig
 from mirage.elastic.model import CurvePoint, ElasticModel, new_model, options_table, save_model
-from mirage.elastic.network import Networks
 from mirage.elastic.observation import PaperEncoder
 from mirage.elastic.policy import NetworkAct
 from mirage.elastic.rollout import roll_out
@@ -62,7 +55,7 @@ class SupervisedOptions(MethodOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions(MethodOptions):
-    """Of `dl2`: all that `--set` changes."""
+    """All that `--set` changes."""
 
     hidden: tuple[Count, ...] = (512, 256)
     phases: Literal["both", "supervised", "online"] = "both"
@@ -75,26 +68,7 @@ class TrainingOptions(MethodOptions):
     online: OnlineOptions = field(default_factory=OnlineOptions)
 
 
-Options = TrainingOptions | RoundsOptions | EvolutionOptions
-
-
-def default_options(method: str) -> Options:
-    """The options of a policy: `RoundsOptions` for `set-rounds`, `EvolutionOptions` for `gain`."""
-    if method == "set-rounds":
-        return RoundsOptions()
-    if method == "gain":
-        return EvolutionOptions()
-    return TrainingOptions()
-
-
 INTERRUPTED = "Its training was interrupted: it is the best policy until then."
-
-
-def default_teacher(method: str, setting: ElasticSetting) -> str:
-    """Whom a policy copies first: the paper's DRF. Two policies are a rule when untrained."""
-    if method == "gain":
-        return "greedy" if setting.knows_speeds else "greedy-learnt"
-    return "greedy-rule" if method == "set-rounds" else "drf"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,14 +76,13 @@ class ElasticPlan:
     """A training."""
 
     setting: ElasticSetting
-    method: str = "dl2"
     teacher: str = "drf"
     log: ScheduleLog | None = None
     """A recorded schedule as the teacher, whose name is then `teacher`."""
     seed: int = 1
-    options: Options = field(default_factory=TrainingOptions)
+    options: TrainingOptions = field(default_factory=TrainingOptions)
     start: ElasticModel | None = None
-    """Whose networks the training begins with; None: untrained ones. Of `dl2`."""
+    """Whose networks the training begins with; None: untrained ones."""
     clusters: int = 0
     """Clusters of a federated training; 0: it is not federated."""
 
@@ -133,145 +106,20 @@ class ElasticTrainingResult:
 
 def train(plan: ElasticPlan, progress: Report | None = None) -> ElasticTrainingResult:
     """Trains a policy. Raises InputError."""
-    if isinstance(plan.options, RoundsOptions):
-        with seeded(plan.seed):
-            return _train_rounds(plan, plan.options, progress)
-    if isinstance(plan.options, EvolutionOptions):
-        with seeded(plan.seed):
-            return _train_by_evolution(plan, plan.options, progress)
     if plan.teacher not in BASELINES and plan.log is None:
         raise InputError(
             f"no teacher {plan.teacher!r}; there are {', '.join(BASELINES)}, or give the file of a"
             " recorded schedule."
         )
     with seeded(plan.seed):
-        return _Training(plan, plan.options, progress).run()
-
-
-def _train_rounds(
-    plan: ElasticPlan, options: RoundsOptions, progress: Report | None
-) -> ElasticTrainingResult:
-    began, cpu = time.monotonic(), time.process_time()
-    setting, config = plan.setting, plan.setting.world
-    shape = (options.width, options.layers, options.heads)
-    model = new_model(plan.method, setting, plan.teacher, hidden=shape, seed=plan.seed)
-    validation = setting.sequences(Part.VALIDATION, 0, options.validation)
-    learner = _rounds_learner(plan, options, model)
-    rule = roll_out(setting.scheduler(plan.teacher, seed=plan.seed), config, validation)
-    curve: list[Progress] = []
-
-    def note(row: Progress) -> None:
-        curve.append(row)
-        if progress:
-            progress(row)
-
-    found = train_rounds(learner, options, validation, progress=note)
-    scores = {
-        plan.teacher: float(rule.mean_jct_slots.mean()),
-        "online": found.score / config.slot_s,
-    }
-    scored = [row for row in curve if row.score == row.score]
-    points = [CurvePoint(row.stage, row.round, row.score / config.slot_s) for row in scored]
-    return ElasticTrainingResult(
-        model=replace(
-            model,
-            networks=Networks(learner.network, nn.Identity()).eval(),
-            options=options_table(options),
-            curve=points,
-            references=scores,
-        ),
-        curve=scored,
-        agreement=float("nan"),
-        interrupted=found.interrupted,
-        scores=scores,
-        wall_s=time.monotonic() - began,
-        cpu_s=time.process_time() - cpu,
-    )
-
-
-def _train_by_evolution(
-    plan: ElasticPlan, options: EvolutionOptions, progress: Report | None
-) -> ElasticTrainingResult:
-    began, cpu = time.monotonic(), time.process_time()
-    setting, rule = plan.setting, default_teacher("gain", plan.setting)
-    if plan.teacher != rule:
-        raise InputError(
-            f"policy gain starts as {rule} in setting {setting.name!r}, as nobody else."
-        )
-    model = new_model(plan.method, setting, rule, hidden=(options.hidden,), seed=plan.seed)
-    network = model.networks.policy
-    assert isinstance(network, GainNetwork)
-    learner = _evolution_learner(plan, options, network)
-    validation = setting.sequences(Part.VALIDATION, 0, options.validation)
-    curve: list[Progress] = []
-    scored: list[float] = []
-
-    def score() -> float:
-        rollout = roll_out(model.allocator(), setting.world, validation, seed=1)
-        scored.append(float(rollout.mean_jct_slots.mean()))
-        return scored[-1]
-
-    def note(row: Progress) -> None:
-        if row.score == row.score:
-            curve.append(row)
-        if progress:
-            progress(row)
-
-    found = learn_by_evolution(learner, network, options, score=score, progress=note)
-    scores = {rule: scored[0], "online": found.score}
-    return ElasticTrainingResult(
-        model=replace(
-            model,
-            networks=model.networks.eval(),
-            options=options_table(options),
-            curve=[CurvePoint(row.stage, row.round, row.score) for row in curve],
-            references=scores,
-        ),
-        curve=curve,
-        agreement=float("nan"),
-        interrupted=found.interrupted,
-        scores=scores,
-        wall_s=time.monotonic() - began,
-        cpu_s=time.process_time() - cpu,
-    )
-
-
-def _evolution_learner(
-    plan: ElasticPlan, options: EvolutionOptions, network: GainNetwork
-) -> EvolutionLearner:
-    rng = np.random.default_rng([int(Part.TRAINING), plan.seed])
-    return EvolutionLearner(
-        network,
-        plan.setting.world,
-        lambda count: [plan.setting.draw(rng) for _ in range(count)],
-        knows_speeds=plan.setting.knows_speeds,
-        options=options,
-        seed=plan.seed,
-    )
-
-
-def _rounds_learner(
-    plan: ElasticPlan, options: RoundsOptions, model: ElasticModel
-) -> RoundsLearner:
-    rng = np.random.default_rng([int(Part.TRAINING), plan.seed])
-    network, config = model.networks.policy, plan.setting.world
-    assert isinstance(network, ValueNetwork)
-    assert isinstance(config, PolluxConfig)
-
-    def draw(count: int) -> list[ElasticJobs]:
-        return [plan.setting.draw(rng) for _ in range(count)]
-
-    return RoundsLearner(network, config, draw, options, seed=plan.seed)
+        return _Training(plan, progress).run()
 
 
 class _Training:
-    def __init__(
-        self, plan: ElasticPlan, options: TrainingOptions, progress: Report | None
-    ) -> None:
-        self.plan, self._options, self._progress = plan, options, progress
-        self.model = new_model(
-            plan.method, plan.setting, plan.teacher, hidden=options.hidden, seed=plan.seed
-        )
+    def __init__(self, plan: ElasticPlan, progress: Report | None) -> None:
+        self.plan, self._options, self._progress = plan, plan.options, progress
+        options = plan.options
+        self.model = new_model(plan.setting, plan.teacher, hidden=options.hidden, seed=plan.seed)
         if plan.start:
             begin_with(self.model, plan.start)
         self._validation = plan.setting.sequences(Part.VALIDATION, 0, options.validation)
@@ -384,8 +232,6 @@ class _Training:
 
 def begin_with(model: ElasticModel, start: ElasticModel) -> None:
     """Gives a new model the weights of another. Raises InputError where they don't fit."""
-    if model.method != "dl2" or start.method != "dl2":
-        raise InputError("--from is for policy dl2, and takes a model of policy dl2.")
     if model.about.types != start.about.types:
         raise InputError(
             f"--from: that model's job types are {', '.join(start.about.types)}; those of setting"
@@ -402,9 +248,7 @@ def begin_with(model: ElasticModel, start: ElasticModel) -> None:
 
 def _member(plan: ElasticPlan, options: TrainingOptions, nth: int) -> FederatedMember:
     """A cluster of a federation, with jobs of its own."""
-    model = new_model(
-        plan.method, plan.setting, plan.teacher, hidden=options.hidden, seed=plan.seed
-    )
+    model = new_model(plan.setting, plan.teacher, hidden=options.hidden, seed=plan.seed)
     rng = np.random.default_rng([int(Part.TRAINING), plan.seed, nth])
     learner = OnlineLearner(
         model.networks,
@@ -428,9 +272,7 @@ def save_result(folder: Path, result: ElasticTrainingResult) -> None:
     if "start" in result.scores:
         agreement = "It began with a saved model."
     elif math.isnan(result.agreement):
-        agreement = (
-            f"Untrained it was {about.teacher}." if about.places == 0 else "It copied nobody."
-        )
+        agreement = "It copied nobody."
     save_model(
         folder,
         result.model,

@@ -1,3 +1,1 @@
-"""Clusters with measured speeds (Pollux, OSDI 2021), their schedulers and the policy `set-rounds`
-(docs/elastic-pollux.md).
-"""
+"""Clusters with measured speeds (Pollux, OSDI 2021) and their schedulers (docs/elastic-pollux.md)."""

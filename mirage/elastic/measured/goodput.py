@@ -18,7 +18,7 @@ import numpy as np
 from mirage.elastic.measured.pollux import FIXED_BATCH, Application, LocalBatch, candidates
 from mirage.elastic.world import Bools, Floats, Ints
 
-TINY = 1e-8
+TINY = STEP = 1e-8
 _START = np.array([1e-1, 1e-2, 1e-1, 1e-2, 1e-1, 1e-2, 1.001])
 _HIGH = np.array([1e3] * 6 + [10.0])
 _LOW = np.array([TINY] * 6 + [1.0])
@@ -68,25 +68,31 @@ def fit_model(several: Bools, gpus: Ints, samples: Ints, seconds: Floats) -> Flo
         fixed |= {3: TINY, 5: TINY}
     for nth, value in fixed.items():
         start[nth] = low[nth] = high[nth] = value
-    local = samples.astype(np.float64)
-    log_pass, log_step = np.log(pass_s), np.log(seconds[:, 0])
+    local = samples.astype(np.float64)[:, None]
+    log_pass, log_step = np.log(pass_s)[:, None], np.log(seconds[:, :1])
+    steps = np.concatenate([np.zeros((7, 1)), STEP * np.eye(7)], axis=1)
 
-    def loss(model: Floats) -> float:
-        found = grad_s(model, local)
-        step = step_s(model, found, sync_s(model, several, gpus))
+    def loss(model: Floats) -> tuple[float, Floats]:
+        """And its gradient: eight models at once are hardly slower than one."""
+        models = model[:, None] + steps
+        found = grad_s(models, local)
+        step = step_s(models, found, sync_s(models, several[:, None], gpus[:, None]))
         errors = _rms(np.log(found) - log_pass) + _rms(np.log(step) - log_step)
-        slopes = (model[3] / model[2]) ** 2 + (model[5] / model[4]) ** 2
-        return float(errors + 1e-3 * (model[6] - 1) ** 2 + 1e-2 * slopes)
+        slopes = (models[3] / models[2]) ** 2 + (models[5] / models[4]) ** 2
+        losses = errors + 1e-3 * (models[6] - 1) ** 2 + 1e-2 * slopes
+        return float(losses[0]), (losses[1:] - losses[0]) / STEP
 
     bounds = list(zip(low, high, strict=True))
-    model = minimize(loss, start, bounds=bounds, options={"maxiter": 60}).x
+    model = minimize(loss, start, jac=True, bounds=bounds, options={"maxiter": 60}).x
     if not several.any():  # the network between nodes is no faster than that within one
         model[2], model[3] = max(model[2], model[4] * 1.1), max(model[3], model[5] * 1.1)
     return np.asarray(model, dtype=np.float64)
 
 
-def _rms(values: Floats) -> float:
-    return float(np.sqrt((values**2).mean()))
+def _rms(values: Floats) -> Floats:
+    """[m] of [n, m]."""
+    found: Floats = np.sqrt((values**2).mean(axis=0))
+    return found
 
 
 @dataclass(kw_only=True)
@@ -94,6 +100,9 @@ class JobProfile:
     """One job's measurements, its model, and what follows from them."""
 
     app: Application
+    first: int = 1
+    """GPUs that it may have before anything is known."""
+    growth: int = 2
     model: Floats | None = None
     noise: tuple[float, float] = (1.0, 1.0)
     """Squared norm and variance of the gradient, as last measured."""
@@ -103,9 +112,9 @@ class JobProfile:
 
     @property
     def most_gpus(self) -> int:
-        """Twice what it ran on; Pollux explores no faster."""
+        """``growth`` times what it ran on: Pollux explores no faster than twice."""
         most = max((gpus for _, gpus, _ in self._seen), default=0)
-        return min(max(2 * most, 1), self.app.most_gpus(None), 64)
+        return min(max(self.growth * most, self.first), self.app.most_gpus(None), 64)
 
     def observe(self, nodes: int, gpus: int, cut: LocalBatch, seconds: Floats, epoch: int) -> None:
         """Takes in a round. Fits again for a new shape, or with half as many measurements more."""
@@ -171,3 +180,12 @@ class JobProfile:
         found[1, gpus] = goodput[len(gpus[:4]) : -1]
         found /= max(float(goodput[-1]), 1e-12)
         return found
+
+    def by_gpus(self, on_a_node: int) -> tuple[float, Floats]:
+        """Goodput on one GPU, 0 if nothing is known, and speedups by GPUs on the fewest nodes, [65]."""
+        speedups = self.speedups(1)
+        found: Floats = np.where(np.arange(65) > on_a_node, speedups[1], speedups[0])
+        if self.model is None:
+            return 0.0, found
+        alone, _, _ = self.best(np.array([False]), np.array([1]))
+        return float(alone[0]), found

@@ -5,17 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from mirage.elastic.baselines import Allocator
 from mirage.elastic.measured.pollux import packed
 from mirage.elastic.measured.world import MOST_GPUS, PolluxWorld
-from mirage.elastic.rollout import roll_out
-from mirage.elastic.workload import ElasticJobs
-from mirage.elastic.world import STOP, ElasticConfig, ElasticWorld, Floats, Ints
+from mirage.elastic.world import STOP, ElasticWorld, Floats, Ints
 from mirage.errors import InputError
 
 DEMOTION_GPU_S = 3600 * 16
@@ -58,13 +54,6 @@ def pollux_world(world: ElasticWorld, name: str) -> PolluxWorld:
     if not isinstance(world, PolluxWorld):
         raise InputError(f"scheduler {name!r} needs setting pollux")
     return world
-
-
-def mean_completion_s(
-    scheduler: Allocator, config: ElasticConfig, sequences: Sequence[ElasticJobs]
-) -> Floats:
-    """Mean completion time of each sequence's jobs, [B]."""
-    return roll_out(scheduler, config, sequences).mean_jct_slots * config.slot_s
 
 
 @dataclass(kw_only=True)

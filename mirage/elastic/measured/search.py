@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mirage.elastic.measured.goodput import JobProfile
-from mirage.elastic.measured.schedulers import RoundAllocator
+from mirage.elastic.measured.measuring import MeasuringRounds
 from mirage.elastic.measured.world import PolluxWorld
 from mirage.elastic.world import ElasticWorld, Floats, Ints
 
@@ -90,23 +89,21 @@ class Candidates:
 
 
 @dataclass(kw_only=True)
-class SmallPollux(RoundAllocator):
+class SmallPollux(MeasuringRounds):
     """Pollux with a smaller search. It knows neither speeds nor remaining work: it measures."""
 
     name: str = "pollux-small"
-    tunes: bool = True
     size: int = 40
     """Placements in the search."""
     generations: int = 20
     seed: int = 0
-    _profiles: dict[tuple[int, int], JobProfile] = field(default_factory=dict, init=False)
     _found: dict[int, tuple[Ints, Ints]] = field(default_factory=dict, init=False)
 
     def reset(self, world: ElasticWorld) -> None:
         """Forgets all jobs."""
         super().reset(world)
         self._rng = np.random.default_rng(self.seed)
-        self._profiles, self._found = {}, {}
+        self._found = {}
 
     def give(self, world: PolluxWorld) -> None:
         """See `RoundAllocator`."""
@@ -114,28 +111,16 @@ class SmallPollux(RoundAllocator):
         for cluster, active in enumerate(world.active):
             jobs = np.nonzero(active)[0]
             if len(jobs):
-                self._measure(world, cluster, jobs)
+                self.measure(world, cluster, jobs)
                 place[cluster, jobs] = self._search(world, cluster, jobs)
-                self._choose_batches(world, cluster, jobs, place[cluster, jobs])
+                self.choose_batches(world, cluster, jobs, place[cluster, jobs])
         world.give_places(place)
-
-    def _measure(self, world: PolluxWorld, cluster: int, jobs: Ints) -> None:
-        for job in jobs.tolist():
-            app = world.applications[world.type_index[cluster, job]]
-            profile = self._profiles.setdefault((cluster, job), JobProfile(app=app))
-            place = world.place[cluster, job]
-            cut = world.chosen_batch.get((cluster, job))
-            if cut and place.any() and world.last_epochs[cluster, job] > 0:
-                shape = tuple(place[place > 0].tolist())
-                seconds = app.seconds(shape, np.array([cut.samples]))[0]
-                epoch = int(world.epoch[cluster, job])
-                profile.observe(len(shape), sum(shape), cut, seconds, epoch)
 
     def _search(self, world: PolluxWorld, cluster: int, jobs: Ints) -> Ints:
         """[J, S]."""
         order = np.lexsort((world.submitted_s[cluster, jobs], world.attained_gpu_s[cluster, jobs]))
         jobs = jobs[order]
-        profiles = [self._profiles[cluster, job] for job in jobs.tolist()]
+        profiles = [self.profiles[cluster, job] for job in jobs.tolist()]
         fair = -(-world.total_gpus // len(jobs))
         restarts = np.maximum(world.placements[cluster, jobs] - 1, 0)
         age = world.now_s - world.submitted_s[cluster, jobs]
@@ -162,10 +147,3 @@ class SmallPollux(RoundAllocator):
         wide = np.zeros((len(pool), world.arrival.shape[1], world.config.servers), dtype=np.int64)
         wide[:, before] = pool
         return np.asarray(wide[:, jobs], dtype=np.int64)
-
-    def _choose_batches(self, world: PolluxWorld, cluster: int, jobs: Ints, place: Ints) -> None:
-        for job, nodes in zip(jobs.tolist(), place, strict=True):
-            if nodes.any():
-                several = bool(np.count_nonzero(nodes) > 1)
-                cut = self._profiles[cluster, job].cut(several, int(nodes.sum()))
-                world.choose_batch(cluster, job, cut)

@@ -14,7 +14,7 @@ from mirage.elastic.settings import read_setting
 def test_a_training_is_kept_with_the_options_that_someone_chose():
     setting = read_setting("small")
     options = TrainingOptions(phases="online", online=OnlineOptions(slots=160))
-    model = new_model("dl2", setting, "srtf", hidden=(512, 256), seed=2)
+    model = new_model(setting, "srtf", hidden=(512, 256), seed=2)
     model = replace(model, options=options_table(options) | {"hidden": [512, 256]})
     assert training(model)["options"] == {"phases": "online", "online.slots": 160}
 

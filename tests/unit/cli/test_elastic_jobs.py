@@ -63,7 +63,7 @@ def test_status_of_a_job_that_is_over_and_of_one_that_is_not(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["run", "JOB.toml", "--poll", "10min"], "--poll 600 s: more than --slot, 300 s"),
+        (["run", "JOB.toml", "--poll", "10min"], "--poll 600 s: more than half of --slot, 300 s"),
         (["run", "JOB.toml", "--policy", "magic"], "--policy magic: unknown; there are greedy"),
         (["run", "JOB.toml", "JOB.toml"], "two of the files have the same name: toy, toy"),
         (["run", "none.toml"], "none.toml: can't be read"),
@@ -148,7 +148,7 @@ def test_status_separates_what_it_says_by_commas(
     folder = files.create_job(files.elastic_folder(), REQUEST, NOW)
     files.write_status(folder, {"state": "waiting", "gpu_seconds": 3600})
     assert main(["elastic", "status"]) == 0
-    assert "elastic job mnist waiting, 1.00 GPU hours\n" in capsys.readouterr().out
+    assert "elastic job mnist waiting, 1.00 GPU hours held\n" in capsys.readouterr().out
 
 
 def test_stop_leaves_the_work_to_a_controller(
@@ -179,7 +179,7 @@ def test_the_papers_policy_asks_for_the_type_that_a_job_is_like(
     from mirage.elastic.model import new_model, save_model
     from mirage.elastic.settings import read_setting
 
-    model = new_model("dl2", read_setting("small"), "drf", hidden=(8,), seed=1)
+    model = new_model(read_setting("small"), "drf", hidden=(8,), seed=1)
     save_model(home / "dl2", model, summary=["x"], facts=["y"])
     words = ["elastic", "run", str(home / "JOB.toml"), "--policy", str(home / "dl2")]
     assert main(words) == 2

@@ -1,29 +1,17 @@
-"""The set policy for rounds, its training, and the small Pollux."""
+"""Rounds on measured speeds: the rule, what Pollux learns of a job, and its small search."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
-import torch
 
 from mirage.elastic.baselines import run_slot
 from mirage.elastic.evaluation import ElasticEvaluationPlan, evaluate
-from mirage.elastic.learn.rounds import RoundsEvolutionOptions, RoundsLearner, RoundsOptions
-from mirage.elastic.learn.training import ElasticPlan, save_result, train
 from mirage.elastic.measured.goodput import JobProfile, fit_model, grad_s, step_s, sync_s
 from mirage.elastic.measured.pollux import applications
-from mirage.elastic.measured.rounds import (
-    LinearRounds,
-    RuleRounds,
-    SetRounds,
-    ValueNetwork,
-    features,
-    view,
-)
-from mirage.elastic.measured.schedulers import RoundAllocator, ascend, mean_completion_s
+from mirage.elastic.measured.schedulers import RoundAllocator, ascend
 from mirage.elastic.measured.search import Candidates, SmallPollux
 from mirage.elastic.measured.world import (
     PolluxConfig,
@@ -33,11 +21,9 @@ from mirage.elastic.measured.world import (
     pollux_config,
     published_workload,
 )
-from mirage.elastic.model import load_model
 from mirage.elastic.report import headline
 from mirage.elastic.settings import read_setting
 from mirage.errors import InputError
-from mirage.rl.fit import seeded
 
 
 def played(scheduler: RoundAllocator, config: PolluxConfig, sequence: PolluxJobs) -> PolluxWorld:
@@ -59,64 +45,6 @@ def test_the_ascent_takes_the_best_gain_a_gpu_and_no_more_than_there_is():
     assert given.tolist() == [[8, 4, 8]]
     assert ascend(values, np.array([[64, 64, 64]]), 7)[0].tolist() == [3, 4, 0]
     assert ascend(values, np.array([[2, 3, 0]]), 20)[0].tolist() == [2, 3, 0]
-
-
-def test_an_untrained_network_is_the_rule():
-    config = pollux_config()
-    sequence = drawn_workload(config, np.random.default_rng(1), jobs=20)
-    with seeded(1):
-        network = ValueNetwork(16, 1, 2)
-    by_rule = played(RuleRounds(), config, sequence)
-    by_network = played(SetRounds(network=network), config, sequence)
-    assert by_rule.finish_s.tolist() == by_network.finish_s.tolist()
-
-
-def test_features_do_not_depend_on_the_order_of_jobs_and_are_finite():
-    config = pollux_config()
-    sequence = drawn_workload(config, np.random.default_rng(2), jobs=30)
-    world = PolluxWorld(config, [sequence, sequence])
-    rule = RuleRounds()
-    rule.reset(world)
-    for _ in range(120):
-        run_slot(world, rule)
-    world.begin_slot()
-    seen = view(world)
-    state = features(world, seen)
-    assert np.isfinite(state).all()
-    assert np.abs(state).max() < 10
-    network = ValueNetwork(16, 1, 2)
-    torch.nn.init.normal_(network.out.weight)
-    order = torch.randperm(state.shape[1])
-    there = torch.from_numpy(seen.there)
-    first = network(torch.from_numpy(state), there)
-    mixed = network(torch.from_numpy(state)[:, order], there[:, order])
-    assert torch.allclose(first[:, order], mixed, atol=1e-5)
-
-
-def test_evolution_trains_the_linear_part_alone_and_can_be_repeated():
-    config = pollux_config(servers=2)
-    workload = drawn_workload(config, np.random.default_rng(5), jobs=8)
-
-    def trained() -> ValueNetwork:
-        network = ValueNetwork(8, 1, 2)
-        evolution = RoundsEvolutionOptions(pairs=2, spread=0.5)
-        options = RoundsOptions(iterations=1, workloads=1, evolution=evolution)
-        learner = RoundsLearner(network, config, lambda count: [workload] * count, options, seed=3)
-        assert learner.train_round(0) > 0
-        return network
-
-    network, again = trained(), trained()
-    weights = network.linear.weight.detach()
-    assert weights.abs().sum() > 0
-    assert torch.equal(weights, again.linear.weight)
-    assert not network.out.weight.any()
-    shown = np.repeat(weights.numpy().T[None].astype(np.float64), 2, axis=0)
-    shown[1] = 0
-    both = mean_completion_s(LinearRounds(weights=shown), config, [workload] * 2)
-    alone = mean_completion_s(SetRounds(network=network), config, [workload])
-    rule = mean_completion_s(RuleRounds(), config, [workload])
-    assert both == pytest.approx([alone[0], rule[0]])
-    assert alone[0] != rule[0]
 
 
 def test_pollux_fits_the_step_time_that_it_saw():
@@ -185,28 +113,16 @@ def test_drawn_workloads_are_new_and_like_the_published_ones():
     assert 0.33 < share < 0.45
 
 
-def test_the_setting_trains_a_model_that_is_read_again_and_compared(tmp_path):
+def test_schedulers_of_the_setting_are_compared():
     setting = read_setting("pollux")
     short = [drawn_workload(setting.world, np.random.default_rng(seed), jobs=6) for seed in (1, 2)]
-    setting = replace(setting, test=short, draw=partial(drawn_workload, setting.world, jobs=6))
-    options = RoundsOptions(iterations=1, workloads=1, width=8, validation=1, score_every=1)
-    plan = ElasticPlan(
-        setting=setting, method="set-rounds", teacher="greedy-rule", options=options, seed=3
-    )
-    save_result(tmp_path / "m", train(plan))
-    assert "Untrained it was greedy-rule." in (tmp_path / "m" / "card.md").read_text()
-    model = load_model(tmp_path / "m")
+    setting = replace(setting, test=short)
     found = evaluate(
-        ElasticEvaluationPlan(
-            setting=setting, models={"m": (tmp_path / "m", model)}, against=("greedy",), sequences=9
-        )
+        ElasticEvaluationPlan(setting=setting, models={}, against=("greedy-rule",), sequences=9)
     )
     assert found.record["sequences"] == 2
-    assert list(found.record["schedulers"]) == ["m", "greedy", "tiresias"]
-    assert set(found.record["schedulers"]["m"]["ratio_to"]) == {"tiresias"}
-    assert "than tiresias's" in headline(found)
-    with pytest.raises(InputError, match="set-rounds is for setting pollux"):
-        model.check(read_setting("small"), tmp_path / "m")
+    assert list(found.record["schedulers"]) == ["greedy-rule", "tiresias"]
+    assert "has the shortest mean completion time" in headline(found)
     with pytest.raises(
         InputError, match="no scheduler 'nobody'; there are tiresias, optimus-pollux"
     ):

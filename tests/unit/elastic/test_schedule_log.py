@@ -71,7 +71,7 @@ def test_a_policy_copies_a_recorded_schedule(tiny, tmp_path, capsys):
     assert main([*evaluated, "--out", str(tmp_path / "r")]) == 0
     small = ["hidden=16", "phases=supervised", "supervised.steps=30", "validation=2"]
     options = [word for each in small for word in ("--set", each)]
-    trained = ["elastic", "train", "--policy", "dl2", "--setting", where, *options]
+    trained = ["elastic", "train", "--setting", where, *options]
     assert main([*trained, "--teacher", str(log), "--out", str(tmp_path / "m")]) == 0
     assert "Teacher: site." in (tmp_path / "m" / "card.md").read_text()
 

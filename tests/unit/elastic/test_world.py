@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mirage.elastic.baselines import BASELINES, baseline, run_slot
+from mirage.elastic.even_places import place_evenly
 from mirage.elastic.fitting import SpeedEstimates
 from mirage.elastic.rollout import roll_out
 from mirage.elastic.speed import JobType, TaskDemand, dl2_types
@@ -115,11 +116,35 @@ def test_all_reduce_jobs_have_no_parameter_servers():
     assert world.trained[0, 0] == pytest.approx(1.0)
 
 
-def test_balanced_placement_spreads_and_packed_does_not():
-    for placement, free in (("balanced", [1, 1]), ("packed", [0, 2])):
+def test_balanced_placement_spreads_and_own_servers_come_first_without():
+    for placement, free in (("balanced", [1, 1]), ("own-first", [0, 2])):
         world = ElasticWorld(small(placement=placement), [jobs((0, 0, 9.0))])
         give(world, (0, TaskKind.WORKER), (0, TaskKind.WORKER))
         assert sorted(world.free_gpus[0].tolist()) == free
+
+
+def test_a_job_goes_to_its_own_servers_then_to_empty_ones():
+    world = ElasticWorld(small(servers=3), [jobs((0, 0, 9.0), (0, 0, 9.0), (0, 0, 9.0))])
+    workers = [(job, TaskKind.WORKER) for job in (0, 1, 0, 1, 2)]
+    assert give(world, *workers) == [True] * 5
+    assert world.is_on[0].sum(axis=1).tolist() == [1, 1, 1]
+    assert world.neighbours[0].tolist() == [0, 0, 0]
+    assert give(world, (0, TaskKind.WORKER)) == [True]
+    world.begin_slot()
+    assert give(world, *[(job, TaskKind.WORKER) for job in (0, 0, 1, 2, 0)]) == [True] * 5
+    assert world.neighbours[0].max() == 1
+
+
+def test_optimus_places_each_job_on_the_fewest_servers_the_smallest_first():
+    config = small(linear(best=3), servers=4, cpus_per_server=4, placement="balanced")
+    world = ElasticWorld(config, [jobs((0, 0, 9.0), (0, 0, 2.0))])
+    tasks = [(0, TaskKind.BUNDLE)] * 3 + [(1, TaskKind.BUNDLE)]
+    assert give(world, *tasks) == [True] * 4
+    assert world.is_on[0].sum(axis=1).tolist() != [2, 1]
+    place_evenly(world)
+    assert world.is_on[0].sum(axis=1).tolist() == [2, 1]
+    assert world.free_gpus[0].sum() == 4
+    assert world.neighbours[0].tolist() == [0, 0]
 
 
 def test_neighbours_scaling_and_capacity_cost_what_they_say():
@@ -234,7 +259,7 @@ def give_nothing(world: ElasticWorld) -> ElasticWorld:
     return world
 
 
-@given(seed=st.integers(0, 10_000), placement=st.sampled_from(["balanced", "packed"]))
+@given(seed=st.integers(0, 10_000), placement=st.sampled_from(["balanced", "own-first"]))
 @settings(max_examples=40, deadline=None)
 def test_no_server_ever_gives_more_than_it_has(seed, placement):
     rng = np.random.default_rng(seed)

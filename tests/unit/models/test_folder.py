@@ -4,7 +4,6 @@ or could run code.
 
 import hashlib
 import pickle
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -19,6 +18,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 from mirage.elastic import model as elastic
+from mirage.elastic.settings import read_setting
 from mirage.errors import InputError
 from mirage.models.folder import (
     CARD,
@@ -27,7 +27,7 @@ from mirage.models.folder import (
     write_folder,
 )
 from mirage.models.recipe import RECIPE, About, Recipe, parse_recipe, recipe_text, sealed
-from mirage.models.shipped import PLACES, shipped
+from mirage.models.shipped import shipped
 from mirage.provision.learn.episode import HISTORY
 from mirage.provision.learn.forest import Growth
 from mirage.provision.learn.method import TrainingData
@@ -412,7 +412,7 @@ def test_the_registry_alone_imports_no_learning_library():
 @pytest.mark.parametrize(
     ("name", "read"),
     [
-        ("elastic-small", elastic.load_model),
+        ("dl2", elastic.load_model),
         ("random-forest", read_model),
     ],
 )
@@ -424,7 +424,8 @@ def test_sealed_weights_that_are_not_finite_are_refused(
     if name in METHODS:
         write_toy_model(copy, name)
     else:
-        shutil.copytree(PLACES[0] / name, copy)
+        new = elastic.new_model(read_setting("small"), "drf", hidden=(4,), seed=1)
+        elastic.save_model(copy, new, summary=["x"], facts=["y"])
     read(copy)
     recipe = read_recipe(copy)
     (file,) = (each for each in recipe.weights if each.endswith(".safetensors"))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -12,6 +14,7 @@ import pytest
 
 from mirage.domain import JobState, Snapshot
 from mirage.elastic.jobs import folder as files
+from mirage.elastic.jobs.act import lease_watch
 from mirage.elastic.jobs.journal import JobJournal
 from mirage.elastic.jobs.limits import JobCounts
 from mirage.elastic.jobs.request import NO_SERVERS, TaskRequest, WorkerRequest
@@ -365,7 +368,7 @@ def test_a_submission_without_an_answer_is_found_by_its_tag(site: ElasticSite) -
 
 
 def test_a_node_stays_idle_for_the_next_job_of_others(site: ElasticSite) -> None:
-    site.add(workers=WorkerRequest(min=1, max=8))
+    site.add(workers=WorkerRequest(min=1, max=8, shards=0))
     controller = site.controller(reserve=1)
     site.run(controller, 600)
     assert site.count("w") == 6
@@ -379,7 +382,7 @@ def test_a_node_stays_idle_for_the_next_job_of_others(site: ElasticSite) -> None
 
 
 def test_without_a_reserve_every_idle_gpu_is_taken(site: ElasticSite) -> None:
-    site.add(workers=WorkerRequest(min=1, max=8))
+    site.add(workers=WorkerRequest(min=1, max=8, shards=0))
     site.run(site.controller(reserve=0), 600)
     assert site.count("w") == 8
 
@@ -407,3 +410,51 @@ def test_a_job_by_all_reduce_grows_without_servers(site: ElasticSite) -> None:
     site.run(controller, 120)
     assert site.sim.job(waiting).start_s is not None
     assert site.count("s", running=False) == 0
+
+
+def test_only_extra_tasks_need_the_lease_that_each_cycle_renews(site: ElasticSite) -> None:
+    scripts: dict[str, str] = {}
+
+    def behaviour(path: str) -> tuple[int | None, int]:
+        script = Path(path).read_text()
+        scripts[script.rpartition("--name ")[2].split()[0]] = script
+        return None, 0
+
+    site.cluster = SimulatedCluster(site.sim, ALICE, behaviour=behaviour)
+    folder = site.add(workers=WorkerRequest(min=1, max=6, extra_options=("--qos=idle",)))
+    controller = site.controller()
+    site.run(controller, 300)
+    assert "watch_lease" not in scripts["w1"]
+    assert "-ge 225 ]" in scripts["w2"]  # three quarters of the slot of 300 s
+    before = (folder / files.LEASE).read_text()
+    site.cluster.down = True
+    site.run(controller, 20)
+    assert (folder / files.LEASE).read_text() != before
+
+
+def test_a_task_whose_lease_is_not_renewed_is_asked_to_leave(tmp_path: Path) -> None:
+    (tmp_path / "lease").write_text("1")
+    script = f"#!/bin/sh\n{lease_watch(tmp_path / 'lease', 2)}exec sleep 600\n"
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, timeout=120)
+    assert done.returncode == -signal.SIGTERM
+    assert "no controller has renewed the lease for 2 s" in done.stderr
+
+
+def test_time_held_and_time_trained_are_apart(site: ElasticSite) -> None:
+    folder = site.add()
+    controller = site.controller()
+    site.run(controller, 600)
+    status = files.read_status(folder)
+    assert 0 < status["gpu_seconds_extra"] < status["gpu_seconds"]
+    assert 0 < status["gpu_seconds_trained"] <= status["gpu_seconds"]
+    site.trainings["mnist"].state = "waiting"  # it holds its GPUs and trains nothing
+    site.run(controller, 300)
+    later = files.read_status(folder)
+    assert later["gpu_seconds_trained"] - status["gpu_seconds_trained"] <= 6 * 10
+    assert later["gpu_seconds"] - status["gpu_seconds"] > 6 * 200
+    assert site.controller().cycle()
+    assert files.read_status(folder)["gpu_seconds_trained"] >= later["gpu_seconds_trained"]
+    speeds = {row["workers"]: row for row in later["speeds"]}
+    assert list(speeds) == [1, 2, 3, 4, 6]
+    assert speeds[6]["measured_slots"] >= 1
+    assert speeds[6]["error"] < speeds[3]["error"]

@@ -20,7 +20,7 @@ epochs = 30
 steps_per_epoch = 100
 [workers]
 min = 1
-max = 8
+max = 12
 gpus = 1
 partition = "gpu"
 options = ["--account=research"]
@@ -54,10 +54,18 @@ def test_a_request_is_read_and_survives_json(tmp_path: Path) -> None:
         ('name = "mnist"', 'name = "../x"', "name: expected 1 to 32 of a-z, 0-9 and -"),
         ('time = "8:00:00"', 'time = "8 hours"', "time: '8 hours' is not a time limit"),
         ('time = "8:00:00"', 'time = "UNLIMITED"', "time: expected a limit above 0"),
-        ("min = 1", "min = 9", "workers.min: 9 is above workers.max, 8"),
-        ("max = 8", "max = 800", "workers.max: at most 64, got 800"),
+        ("min = 1", "min = 13", "workers.min: 13 is above workers.max, 12"),
+        ("max = 12", "max = 800", "workers.max: at most 64, got 800"),
         ("max = 4", "min = 0", "servers.min: expected at least 1"),
         ("gpus = 1", "gpu = 1", "workers.gpu: unknown key; did you mean 'gpus'?"),
+        (
+            "min = 1",
+            "min = 5",
+            "workers.min: 5 are as fast as 4, since a batch has 12 micro-shards",
+        ),
+        ("max = 12", "max = 8", "expected one of 1, 2, 3, 4, 6, 12"),
+        ("gpus = 1", "shards = 4", "workers.max: 12 are as fast as 4"),
+        ("gpus = 1", 'extra_options = ["--nice"]', "workers.options: '--nice'"),
         ("gpus = 1", 'memory = "lots"', "workers.memory: expected a size such as 4000M"),
         ("--account=research", "--comment=x", "workers.options: '--comment=x': expected an option"),
         ("--account=research", "--nice", "workers.options: '--nice'"),
