@@ -281,7 +281,7 @@ class ElasticWorld:
         """Whether a server has room for the task of each job, [B, K]."""
         found = np.zeros(self.arrival.shape, dtype=bool)
         for size, same in self._of_size[task]:
-            found |= same & self._fits_on(size).any(axis=1)[:, None]
+            found |= same & self._fits_on(size).any(axis=1, keepdims=True)
         return found
 
     def _jobs_of_size(self, task: int) -> list[tuple[tuple[int, int], Bools]]:
@@ -296,7 +296,7 @@ class ElasticWorld:
         found = np.zeros(self.arrival.shape, dtype=bool)
         for size, same in self._of_size[1]:
             # A worker takes room of one server, so with two a PS finds one.
-            found |= wanted & same & (self._fits_on(size).sum(axis=1) > 1)[:, None]
+            found |= wanted & same & (self._fits_on(size).sum(axis=1, keepdims=True) > 1)
         rows, jobs = np.nonzero(wanted & ~found)
         if len(rows):
             server = self._servers_for(rows, jobs, 0)
@@ -367,7 +367,8 @@ class ElasticWorld:
         if not 0 <= there <= config.servers:
             raise InputError(f"elastic world: capacity of slot {self.slot} is {there} servers")
         up = np.arange(config.servers) < there
-        return up[:, None] * np.array([config.gpus_per_server, config.cpus_per_server])
+        found: Ints = up[:, None] * np.array([config.gpus_per_server, config.cpus_per_server])
+        return found
 
     def task_demands(self, cluster: int) -> Ints:
         """What a worker and a PS of each job take, [K, 2, 2]: task, then GPUs and CPU cores."""
