@@ -63,7 +63,7 @@ class Goodput:
 
     def decide(self, observation: Observation) -> Advice:
         if observation.predecessor.is_queueing:
-            return too_early_to_follow(observation, SPACING) or follows(observation)
+            return follow(observation, SPACING)
         if advice := not_yet(observation) or too_many_short(observation):
             return advice
         alike = observation.waits.like(observation.successor, self.config.at_least)
@@ -128,32 +128,21 @@ def least_run_s(law: WaitLaw, length_s: int, handover_s: int) -> float:
     return min(max(run_s, LEAST_RUN * length_s), MOST_RUN * length_s)
 
 
-def too_early_to_follow(observation: Observation, spacing: float) -> Advice | None:
-    """Wait while a predecessor that waits itself has waited for less than ``spacing``, a part of a
-    link's length. None: the next link may compete too.
+def follow(observation: Observation, spacing: float) -> Advice:
+    """Release behind a predecessor that has itself waited for ``spacing``, a part of a link's length:
+    a single successor may not start in time.
     """
     predecessor = observation.predecessor
     length_s, since_s = predecessor.expected_limit_s, predecessor.eligible_s
     if length_s is None or since_s is None:
         return Advice(action=Action.WAIT, reason="its predecessor has not started yet")
     waited_s, pause_s = observation.now_s - since_s, spacing * length_s
+    waited = f"its predecessor has waited for {format_duration(waited_s)}"
     if waited_s >= pause_s:
-        return None
-    return Advice(
-        action=Action.WAIT,
-        reason=f"its predecessor has waited for {format_duration(waited_s)}; the next link"
-        f" follows it into the queue after {format_duration(pause_s)}",
-    )
-
-
-def follows(observation: Observation) -> Advice:
-    """Release behind a predecessor that has waited for long enough."""
-    waited_s = observation.now_s - (observation.predecessor.eligible_s or 0)
-    return Advice(
-        action=Action.RELEASE,
-        reason=f"its predecessor has waited for {format_duration(waited_s)}, so a single successor"
-        " may not start in time",
-    )
+        reason = f"{waited}, so a single successor may not start in time"
+        return Advice(action=Action.RELEASE, reason=reason)
+    after = f"the next link follows it into the queue after {format_duration(pause_s)}"
+    return Advice(action=Action.WAIT, reason=f"{waited}; {after}")
 
 
 def too_many_short(observation: Observation) -> Advice | None:

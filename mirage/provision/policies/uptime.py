@@ -34,7 +34,7 @@ from mirage.chain.durations import format_duration
 from mirage.domain import Action
 from mirage.ports import Advice, Observation
 from mirage.provision.policies.forecasts import Forecast, WaitSource
-from mirage.provision.policies.goodput import too_early_to_follow
+from mirage.provision.policies.goodput import follow
 from mirage.provision.policies.heuristics import end_is_away, no_wait_known, not_yet
 from mirage.provision.policies.wait_law import WaitLaw
 
@@ -87,7 +87,7 @@ class Uptime:
 def _undecided(observation: Observation) -> Advice | None:
     """Why nothing is to be weighed yet; None: it is."""
     if observation.predecessor.is_queueing:
-        return too_early_to_follow(observation, STAGGER)
+        return follow(observation, STAGGER)
     return not_yet(observation)
 
 
@@ -96,10 +96,8 @@ def _weighed(observation: Observation, forecast: Forecast | None) -> Advice:
         return no_wait_known(observation)
     length_s = observation.predecessor.expected_limit_s
     assert length_s is not None
-    # A predecessor that waits itself has its whole run before it, if it starts now.
-    ends = observation.ends or ((length_s, 1.0),)
     until_s = observation.handover_s + observation.earlier_s
-    lefts_s = [(end_s - until_s, share) for end_s, share in ends]
+    lefts_s = [(end_s - until_s, share) for end_s, share in observation.ends]
     release, why = _choice(observation, forecast, lefts_s, length_s)
     return Advice(
         action=Action.RELEASE if release else Action.WAIT,
@@ -117,8 +115,8 @@ def _choice(
 ) -> tuple[bool, str]:
     """Whether it is released now, and why. ``lefts_s``: until it must have started."""
     law = WaitLaw(MARGIN * forecast.law.waits_s, forecast.law.shares)
-    remaining_s = length_s if observation.remaining_s is None else observation.remaining_s
-    remaining_s -= observation.earlier_s
+    assert observation.remaining_s is not None
+    remaining_s = observation.remaining_s - observation.earlier_s
     allowed_s = (1 - (observation.uptime or 0)) * length_s
     if remaining_s <= LATEST * length_s and forecast.law.quantile(0.9) > MANY * allowed_s:
         return True, f"Waits may grow, and its predecessor has {LATEST:.0%} of its run left at most"
@@ -152,11 +150,7 @@ def _end(observation: Observation) -> str:
     """How far the end is, and when after its start a successor serves, as sentences."""
     start_up = format_duration(observation.handover_s)
     known = "" if observation.is_handover_known else " (assumed)"
-    end = (
-        "Its predecessor waits itself"
-        if observation.remaining_s is None
-        else end_is_away(observation).replace("its", "Its", 1)
-    )
+    end = end_is_away(observation).replace("its", "Its", 1)
     apart = format_duration(observation.earlier_s)
     earlier = f". It is to hand over {apart} earlier, apart from other replicas"
     moved = earlier if observation.earlier_s else ""
