@@ -20,7 +20,8 @@ A replica of a service aims at an earlier end than its predecessor's, where anot
 ends at about that time (`mirage/chain/spread.py`).
 
 Where waits are about as long as links no release keeps the share. While the predecessor waits
-itself, a further successor follows it after `STAGGER`, so that starts come about that often.
+itself, a further successor follows it after `STAGGER`, so that starts come about that often. If one
+wait in ten is longer than a link, it follows though it may start soon after its predecessor.
 """
 
 from __future__ import annotations
@@ -87,7 +88,8 @@ class Uptime:
 def _undecided(observation: Observation) -> Advice | None:
     """Why nothing is to be weighed yet; None: it is."""
     if observation.predecessor.is_queueing:
-        return follow(observation, STAGGER)
+        following = follow(observation, STAGGER)
+        return None if following.action is Action.RELEASE else following
     return not_yet(observation)
 
 
@@ -97,7 +99,9 @@ def _weighed(observation: Observation, forecast: Forecast | None) -> Advice:
     length_s = observation.predecessor.expected_limit_s
     assert length_s is not None
     until_s = observation.handover_s + observation.earlier_s
-    lefts_s = [(end_s - until_s, share) for end_s, share in observation.ends]
+    # A predecessor that waits itself has its whole run before it, if it starts now.
+    ends = observation.ends or ((length_s, 1.0),)
+    lefts_s = [(end_s - until_s, share) for end_s, share in ends]
     release, why = _choice(observation, forecast, lefts_s, length_s)
     return Advice(
         action=Action.RELEASE if release else Action.WAIT,
@@ -115,8 +119,10 @@ def _choice(
 ) -> tuple[bool, str]:
     """Whether it is released now, and why. ``lefts_s``: until it must have started."""
     law = WaitLaw(MARGIN * forecast.law.waits_s, forecast.law.shares)
-    assert observation.remaining_s is not None
-    remaining_s = observation.remaining_s - observation.earlier_s
+    if observation.remaining_s is None and forecast.law.quantile(0.9) >= length_s:
+        return True, "One wait in ten is longer than a link, and its predecessor waits itself"
+    remaining_s = length_s if observation.remaining_s is None else observation.remaining_s
+    remaining_s -= observation.earlier_s
     allowed_s = (1 - (observation.uptime or 0)) * length_s
     if remaining_s <= LATEST * length_s and forecast.law.quantile(0.9) > MANY * allowed_s:
         return True, f"Waits may grow, and its predecessor has {LATEST:.0%} of its run left at most"

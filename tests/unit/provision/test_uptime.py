@@ -122,11 +122,16 @@ def test_more_work_queued_than_any_known_job_found_releases(jobs, is_released):
     assert released(replace(calm, snapshot=snapshot)) is is_released
 
 
-@pytest.mark.parametrize("wait_h", [1, 60])
-def test_a_further_successor_follows_one_that_waits_whatever_waits_are_known(wait_h):
+def test_a_further_successor_follows_one_that_waits_if_waits_exceed_a_link():
     waiting = replace(job(1, JobState.PENDING, None), reason="Priority", eligible_s=0)
-    for waited_h, expected in ((19, False), (20, True)):
-        waits = [sample(wait_h * HOUR)] * 9
+    often, rarely = (15, 1), (19, 1)
+    for waited_h, short_and_long, expected in (
+        (19, often, False),
+        (20, often, True),
+        (20, rarely, False),
+    ):
+        short, long = short_and_long
+        waits = [sample(HOUR)] * short + [sample(60 * HOUR)] * (long + 1)
         at = service((48 - waited_h) * HOUR, waits, predecessor=waiting)
         assert released(at) is expected
 
