@@ -1,7 +1,7 @@
 """Three replicas of a service against three chains that a user submits at once.
 
 usage: python -m benchmarks.service_replicas [--backgrounds 'demo 1,2023-02'] [--links 48]
-           [--nodes 1] [--replicas 3] [--arms 'reactive;apart;chains;replicas'] [--trace CSV]
+           [--nodes 1] [--replicas 3] [--arms 'reactive;apart;lead:3h;chains;replicas'] [--trace CSV]
            [--out benchmarks/service_replicas.json]
 
 Backgrounds as in `benchmarks.service_chains`; all are submitted at once and watched for 21 days. A
@@ -9,6 +9,7 @@ link is ready 10 minutes after its start. Arms:
 
 reactive   chains that Slurm alone runs
 apart      one service that Slurm alone runs: its first links have limits that are spread
+lead:D     chains whose successors enter the queue D before their predecessor's limit
 chains     chains of their own under Mirage's rule for services
 replicas   one service under that rule, which keeps its replicas apart
 
@@ -49,7 +50,7 @@ def measured(
         service_chains.LONG, chains=count, apart_s=0, lasts_s=LASTS_S, has_one_user=True
     )
     on = service_chains.background(name, trace, nodes, link_h)
-    rule = "reactive" if arm in ("reactive", "apart") else "uptime"
+    rule = {"apart": "reactive", "chains": "uptime", "replicas": "uptime"}.get(arm, arm)
     policy, ahead = service_chains.policy_of(rule, on.simulator, on.scenario.limit_s)
     service = "service" if arm in ("apart", "replicas") else None
     scenario = replace(on.scenario, service=service, first_links_end_apart=arm == "apart")
@@ -101,7 +102,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=1)
     parser.add_argument("--links", type=int, default=48, help="time limit of a link, hours")
     parser.add_argument("--replicas", type=int, default=3)
-    parser.add_argument("--arms", default="reactive;apart;chains;replicas")
+    parser.add_argument("--arms", default="reactive;apart;lead:10min;lead:3h;chains;replicas")
     parser.add_argument("--trace", type=Path, default=TRACE)
     parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".json"))
     args = parser.parse_args()
