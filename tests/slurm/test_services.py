@@ -122,7 +122,7 @@ def test_a_server_that_hangs_starts_again_and_its_silence_is_recorded(site, serv
     until(lambda: report_of(site, ALICE, chain)["service"]["down_s"], 60, "its record")
     away_s, told_s = time.time() - hung_s, report_of(site, ALICE, chain)["service"]["down_s"]
     print(f"away for {away_s:.0f} s at most; told: {told_s} s")
-    assert 20 <= told_s <= away_s
+    assert 20 <= told_s <= away_s + 1, "whole seconds"
     assert site.run(ALICE, "mirage", "cancel", chain).returncode == 0
 
 
