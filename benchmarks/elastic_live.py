@@ -1,11 +1,12 @@
 """Policies of live elastic jobs on the same arrivals: the controller itself, on Slurm's simulator.
 
-    python -m benchmarks.elastic_live [--seeds 1 2 3] [--jobs 20] [--policies greedy drf ...] [--told]
+    python -m benchmarks.elastic_live [--seeds 1 2 3] [--jobs 20] [--policies greedy drf ...] [--types-known]
 
 Everything is the live code but two things: Slurm is `slurm_sim`, which places tasks as slurmctld
 does, and a training is a counter that goes by DL2's measured speeds for its workers and PSs. Another
 user's jobs take about half of the nodes. The same jobs of his also run without elastic ones. Speeds
-are measured by the controller (DL2's policy is told the type that each job is like). Writes JSON.
+are measured by the controller. DL2's policy gets the type that each job is like; with `--types-known`
+all do. Writes JSON.
 """
 
 from __future__ import annotations
@@ -288,7 +289,7 @@ def main() -> None:
     )
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--jobs", type=int, default=20)
-    parser.add_argument("--told", action="store_true", help="owners name the type of each job")
+    parser.add_argument("--types-known", action="store_true", help="owners name each job's type")
     parser.add_argument("--policies", nargs="+", default=list(POLICIES))
     parser.add_argument("--out", type=Path, default=RESULT)
     args = parser.parse_args()
@@ -299,14 +300,13 @@ def main() -> None:
         arrivals, others = plan_of(seed, args.jobs)
         runs = {"nobody": play(None, arrivals, others)}
         for policy in args.policies:
-            told = arrivals if Path(policy).is_dir() else unknown(arrivals)
-            if args.told:
-                told = arrivals
-            name = Path(policy).name + (", told" if args.told else "")
+            types_known = args.types_known or Path(policy).is_dir()
+            jobs = arrivals if types_known else unknown(arrivals)
+            name = Path(policy).name + (", types known" if args.types_known else "")
             if policy == "base":
-                runs[name] = play("drf", [least(each) for each in told], others)
+                runs[name] = play("drf", [least(each) for each in jobs], others)
             else:
-                runs[name] = play(policy, told, others)
+                runs[name] = play(policy, jobs, others)
             print(seed, name, compared(runs)[name], flush=True)
             record.setdefault(f"seed {seed}", {}).update(compared(runs))
             write_json(args.out, record)

@@ -8,10 +8,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from functools import reduce
 from operator import or_
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from slurm_sim.admission import NodeRequest
 from slurm_sim.config import Params, SelectType
+from slurm_sim.picking import Picker
 from slurm_sim.resources import FreeResources
 from tests.reference.reservations import Calendar
 
@@ -59,25 +60,6 @@ class Opening(NamedTuple):
     start_s: int
     nodes: int
     pool: FreeResources
-
-
-class Pick(Protocol):
-    """Picks `count` of these nodes, given what is free on them, for a job that starts now or later
-    (nodes.Picker).
-    """
-
-    def __call__(
-        self,
-        free: int,
-        count: int,
-        pool: FreeResources,
-        request: NodeRequest,
-        *,
-        starts: bool,
-        busy: int = 0,
-    ) -> int: ...
-    def attempt(self, nodes: int, preferred: int) -> None: ...
-    def tested(self, nodes: int, request: NodeRequest) -> None: ...
 
 
 GROUP_S = 30
@@ -297,7 +279,7 @@ class BackfillPlan:
         outlook: Outlook,
         calendar: Calendar,
         wish: Wish,
-        pick: Pick,
+        pick: Picker,
         *,
         only_now: bool = False,
     ) -> Placement | None:
@@ -335,7 +317,14 @@ class BackfillPlan:
         return None
 
     def _try(
-        self, outlook: Outlook, wish: Wish, pick: Pick, start_s: int, nodes: int, *, only_now: bool
+        self,
+        outlook: Outlook,
+        wish: Wish,
+        pick: Picker,
+        start_s: int,
+        nodes: int,
+        *,
+        only_now: bool,
     ) -> Placement | None:
         """A test of the job on nodes that are unreserved from this time on: when running jobs leave
         enough of them. None: never, or not now.

@@ -19,7 +19,7 @@ from mirage.provision.starts.queue_log import Floats, Mask, QueueLog
 from slurm_sim.seconds import DAY_S
 
 LEAST_S, MOST_S = 60.0, 30.0 * DAY_S
-"""Waits are told apart within these."""
+"""Waits differ for the trees within these."""
 OF_BURSTS = Boosting(
     rounds=300, depth=6, learning_rate=0.03, leaf=1.0, rows=0.5, features=0.3, l2=1.0
 )
